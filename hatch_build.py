@@ -15,8 +15,9 @@ class CompiledPacks(BuildHookInterface):
         root = Path(self.root)
         sys.path.insert(0, str(root))
         try:
-            from ppo_doctor import frameworks, rulepack
             from ppo_doctor.compiled import parse_folder
+
+            from ppo_doctor import frameworks, rulepack
         finally:
             sys.path.remove(str(root))
         packs = {

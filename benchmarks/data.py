@@ -22,8 +22,8 @@ def names(columns: int) -> list[str]:
 
 def every_name() -> list[str]:
     """Return all canonical metrics that a trainer can log."""
-    from ppo_doctor.metrics import METRICS as VOCABULARY
-    from ppo_doctor.metrics import loggable
+    from ppo_doctor.model.metrics import METRICS as VOCABULARY
+    from ppo_doctor.model.metrics import loggable
 
     return [name for name in VOCABULARY if loggable(name)]
 

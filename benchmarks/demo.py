@@ -22,11 +22,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli.analyze import cases_of
-from ppo_doctor.pipeline import Request, diagnose, read_run
+from ppo_doctor.cli.interactive.app import ReportApp
+from ppo_doctor.diagnosis.analyze import diagnose, read_run
 from ppo_doctor.report import RenderOptions
-from ppo_doctor.rulepack import load_pack
-from ppo_doctor.tui.app import ReportApp
+from ppo_doctor.runs.reading import Request
 
 ROOT = Path(__file__).resolve().parent.parent
 FONTS = "DejaVu Sans Mono, Menlo, Consolas, Liberation Mono, monospace"

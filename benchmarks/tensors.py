@@ -22,8 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ppo_doctor.tensors import Archive, checkpoints, read_archive
-from ppo_doctor.tensors.statistics import ratio_statistics
+from ppo_doctor.readers.tensors.archives import read_archive
+from ppo_doctor.readers.tensors.tensor import Archive
+from ppo_doctor.runs.dumps import checkpoints
+from ppo_doctor.runs.dumps.statistics import ratio_statistics
 
 CLIP = (0.2, 0.2)
 

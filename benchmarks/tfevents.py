@@ -16,7 +16,7 @@ import warnings
 from pathlib import Path
 
 from ppo_doctor.readers import read
-from ppo_doctor.table import Table
+from ppo_doctor.readers.table import Table
 
 #: As CleanRL names them.
 TAGS = [f"losses/{name}" for name in ("value_loss", "policy_loss", "entropy", "old_approx_kl", "clipfrac")]

@@ -44,19 +44,20 @@ def least_sweep(path: Path) -> Job:
     """
     import numpy as np
 
-    from ppo_doctor.arrays import finite_of, median
-    from ppo_doctor.derive import DERIVED, Observations
-    from ppo_doctor.model import Evidence, Finding, SourceRef
-    from ppo_doctor.pipeline import Request, diagnose, read_run
-    from ppo_doctor.rulepack import load_pack
+    from ppo_doctor.checks.rulepack import load_pack
+    from ppo_doctor.checks.run_view import RunView
+    from ppo_doctor.checks.statistics import DERIVED
+    from ppo_doctor.diagnosis.analyze import diagnose, read_run
+    from ppo_doctor.model.arrays import finite_of, median
+    from ppo_doctor.model.rules import Evidence, Finding
+    from ppo_doctor.model.run import SourceRef
+    from ppo_doctor.runs.reading import Request
 
     run = read_run(str(_logs(path)[0]), Request())
-    told, observations = diagnose(run, load_pack()), Observations(run)
+    told, view = diagnose(run, load_pack()), RunView(run)
     values = next(iter(run.series.values())).values
     with np.errstate(all="ignore"):
-        quantities = sum(
-            observations.get(f"{kind}.{name}") is not None for name in DERIVED for kind in ("series", "fact")
-        )
+        quantities = sum(view.get(f"{kind}.{name}") is not None for name in DERIVED for kind in ("series", "fact"))
     findings = [(_fields(f), [(_fields(e), e.source and _fields(e.source)) for e in f.evidence]) for f in told.findings]
 
     def job() -> int:
@@ -113,7 +114,7 @@ def _parsed(loads: Callable[[bytes], object], file: Path) -> int:
 def columns(path: Path) -> Job:
     """Read a log into columns with our reader."""
     from ppo_doctor.readers import read
-    from ppo_doctor.table import Table
+    from ppo_doctor.readers.table import Table
 
     _warm()
     return lambda: sum(len(item.records) for item in read(path)[1] if isinstance(item, Table))
@@ -138,8 +139,9 @@ def analyze(path: Path) -> Job:
 
 def analyze_all(path: Path) -> Job:
     """Diagnose every log below a folder, one after the other in this process."""
-    from ppo_doctor.pipeline import Request, diagnose, read_run
-    from ppo_doctor.rulepack import load_pack
+    from ppo_doctor.checks.rulepack import load_pack
+    from ppo_doctor.diagnosis.analyze import diagnose, read_run
+    from ppo_doctor.runs.reading import Request
 
     _warm()
     pack, request = load_pack(), Request()
@@ -152,8 +154,9 @@ def analyze_all(path: Path) -> Job:
 
 def judge(path: Path) -> Job:
     """Apply rules and ranking to a run that is read already."""
-    from ppo_doctor.pipeline import Request, diagnose, read_run
-    from ppo_doctor.rulepack import load_pack
+    from ppo_doctor.checks.rulepack import load_pack
+    from ppo_doctor.diagnosis.analyze import diagnose, read_run
+    from ppo_doctor.runs.reading import Request
 
     _warm()
     pack, request = load_pack(), Request()
@@ -177,7 +180,8 @@ def torch_delta(path: Path) -> Job:
 
 def our_delta(path: Path) -> Job:
     """Compare two checkpoints with the tool."""
-    from ppo_doctor.tensors import checkpoints, read_archive
+    from ppo_doctor.readers.tensors.archives import read_archive
+    from ppo_doctor.runs.dumps import checkpoints
 
     _warm_dump()
     return lambda: len([checkpoints.measure([read_archive(path / name) for name in ("new.pt", "old.pt")])])

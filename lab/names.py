@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import scripts
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.frameworks import CANONICAL, Profile, profiles
-from ppo_doctor.frameworks.matching import is_pattern
-from ppo_doctor.ingest.naming import metric_of, of_language
-from ppo_doctor.metrics import METRICS
-from ppo_doctor.model import Run
-from ppo_doctor.pipeline import Request, read_runs
+from ppo_doctor.diagnosis.analyze import read_runs
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.model.run import Run
+from ppo_doctor.runs.reading import Request
+from ppo_doctor.trainers.detection import CANONICAL, profiles
+from ppo_doctor.trainers.names import metric_of, of_language
+from ppo_doctor.trainers.profiles import Profile, is_pattern
 
 #: Metrics that the grammar leaves to clocks and counters.
 NOT_ASKED = ("time_", "env_steps", "iteration", "fps", "mfu", "num_tokens", "optimizer_steps", "epochs_", "samples_")

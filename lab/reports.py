@@ -11,15 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 
-from ppo_doctor.diagnose.remedies import value_held
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.model import Diagnosis, Run
-from ppo_doctor.pipeline import Request, diagnose, runs_of
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.analyze import diagnose, runs_of
+from ppo_doctor.diagnosis.first_step import value_held
+from ppo_doctor.model.diagnosis import Diagnosis
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.run import Run
 from ppo_doctor.report import RenderOptions, render
 from ppo_doctor.report.screen import HEALTHY_LINES, LINES
 from ppo_doctor.report.summary import summarize
-from ppo_doctor.rulepack import load_pack
-from ppo_doctor.sources import gather
+from ppo_doctor.runs.discover import gather
+from ppo_doctor.runs.reading import Request
 
 from .environments import ROOT
 from .foreign import foreign_runs, real_logs
@@ -65,7 +67,11 @@ def main() -> None:
         for action in (each for problem in told.problems for each in problem.do):
             remedy = remedies.get(action.do)
             if remedy is not None and remedy.setting and value_held(remedy.setting, run) is not None:
-                actions = [actions[0] + 1, actions[1] + (action.now is not None), actions[2] + (action.then is not None)]
+                actions = [
+                    actions[0] + 1,
+                    actions[1] + (action.now is not None),
+                    actions[2] + (action.then is not None),
+                ]
     for verdict, sizes in sorted(lines.items()):
         print(f"{verdict}: {len(sizes)} reports, {mean(sizes):.1f} lines in the mean, {max(sizes)} at most")
     print(f"over their limit: {len(over)}", *map(Path, over[:5]))

@@ -97,7 +97,7 @@ def _copied(run: Path, name: str, folder: Path) -> str:
 
 
 def _graded(asked: tuple[Label, Path, Path | None]) -> Grade:
-    from ppo_doctor import rulepack
+    from ppo_doctor.checks import rulepack
 
     label, runs, rules = asked
     if rules is not None:

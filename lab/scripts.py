@@ -19,19 +19,19 @@ from zlib import crc32
 
 import numpy as np
 
-from ppo_doctor import frameworks
-from ppo_doctor.builder import RunBuilder
-from ppo_doctor.columns import profile_of
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.frameworks import Profile
-from ppo_doctor.ingest.columns import clocks
-from ppo_doctor.ingest.naming import of_language
-from ppo_doctor.metrics import METRICS
-from ppo_doctor.pipeline import Request, read_runs
-from ppo_doctor.table import Table
+from ppo_doctor.diagnosis.analyze import read_runs
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.readers.table import Table
+from ppo_doctor.runs.builder import RunBuilder
+from ppo_doctor.runs.columns import profile_of
+from ppo_doctor.runs.reading import Request
+from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers.names import clocks, of_language
+from ppo_doctor.trainers.profiles import Profile
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import FloatArray
+    from ppo_doctor.model.run import FloatArray
 
 SAMPLES = Path(__file__).parent.parent / "sample_logs"
 #: What a table of names calls otherwise than we do.

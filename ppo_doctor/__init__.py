@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ppo_doctor.model import Diagnosis, Run
+    from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.run import Run
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "analyze", "load_run"]
@@ -20,7 +21,7 @@ def load_run(source: str | Path, *, settings: Mapping[str, object] | None = None
     Raises:
         DoctorError: the source is missing, empty, unreadable, or holds no metric we know.
     """
-    from ppo_doctor.pipeline import load_run as load
+    from ppo_doctor.diagnosis.analyze import load_run as load
 
     return load(source, settings=settings, framework=framework)
 
@@ -33,6 +34,6 @@ def analyze(
     Raises:
         DoctorError: the source is missing, empty, unreadable, or holds no metric we know.
     """
-    from ppo_doctor.pipeline import analyze as diagnose
+    from ppo_doctor.diagnosis.analyze import analyze as diagnose
 
     return diagnose(source, settings=settings, framework=framework)

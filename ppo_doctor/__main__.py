@@ -8,7 +8,7 @@ import sys
 from typing import NoReturn
 
 from ppo_doctor.cli.streams import prepare
-from ppo_doctor.errors import DoctorError
+from ppo_doctor.model.errors import DoctorError
 
 
 def main() -> None:

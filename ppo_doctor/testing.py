@@ -14,20 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppo_doctor import frameworks, metrics, rounding
-from ppo_doctor.configuration import Found, canonical_settings, misspelt_settings
-from ppo_doctor.derive import Observations
-from ppo_doctor.engine import FROM_SETTINGS, check
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.frameworks.planning import configured_updates
-from ppo_doctor.model import Axis, Fact, Note, Resolution, Run, Series, SourceRef, SourceSummary
-from ppo_doctor.toml_schema import Spec, validate
+from ppo_doctor.checks.engine import FROM_SETTINGS, check
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.model import arrays as rounding
+from ppo_doctor.model import metrics
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.run import Axis, Fact, Note, Resolution, Run, Series, SourceRef, SourceSummary
+from ppo_doctor.model.toml_schema import Spec, validate
+from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers.configuration import Found, canonical_settings, misspelt_settings
+from ppo_doctor.trainers.updates import configured_updates
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ppo_doctor.cli.policy import Policy
-    from ppo_doctor.model import Clause, Diagnosis, Finding, Rule
+    from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.rules import Clause, Finding, Rule
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+|nan|inf)"
 _ITEM = re.compile(
@@ -142,7 +145,7 @@ def run_case(rule: Rule, case: Mapping[str, Any]) -> CaseResult:
         DoctorError: the case lacks its name, kind or expectation, or expects what no finding has.
     """
     validate(f"{rule.path}: case '{case.get('name', '')}'", case, CASE)
-    finding = check(Observations(case_run(case)), rule)
+    finding = check(RunView(case_run(case)), rule)
     expected: Mapping[str, Any] = case["expect"]
     got: dict[str, object] = {"status": finding.status, "onset": finding.onset_step}
     problems = [f"{key}: expected {want}, got {got[key]}" for key, want in expected.items() if got[key] != want]
@@ -153,8 +156,8 @@ def run_case(rule: Rule, case: Mapping[str, Any]) -> CaseResult:
 
 def clause_findings(rule: Rule, case: Mapping[str, Any]) -> list[tuple[Clause, Finding]]:
     """Return what each clause of a rule says of a case by itself: how far the case stands from each bound."""
-    observations = Observations(case_run(case))
-    return [(clause, check(observations, replace(rule, when=(clause,)))) for clause in rule.when]
+    view = RunView(case_run(case))
+    return [(clause, check(view, replace(rule, when=(clause,)))) for clause in rule.when]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,9 +238,9 @@ def assert_healthy(
     from ppo_doctor.cli.gate import policy_for, run_gate
     from ppo_doctor.cli.output import rendered
     from ppo_doctor.cli.policy import Policy
-    from ppo_doctor.configuration import flatten
-    from ppo_doctor.pipeline import Request
     from ppo_doctor.report import RenderOptions
+    from ppo_doctor.runs.reading import Request
+    from ppo_doctor.trainers.configuration import flatten
 
     ours = policy if isinstance(policy, Policy) else policy_for(policy, fail_on=fail_on, baseline=baseline)
     request = Request(settings=flatten(settings or {}), framework=framework)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppo_doctor.derive import Observations
-from ppo_doctor.derive.table import DERIVED
-from ppo_doctor.metrics import METRICS
-from ppo_doctor.model import Axis
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.checks.statistics import DERIVED
+from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.model.run import Axis
 from tests.synthetic import a_series, observe
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import FloatArray
+    from ppo_doctor.model.run import FloatArray
 
 #: What tells of K and of the kind of samples, as profiles write it.
 FACTS: dict[str, Any] = {
@@ -65,18 +65,18 @@ def axis_of(records: int, apart: int = 1) -> Axis:
 
 def observe_all(
     axis: Axis, values: Callable[[str], FloatArray], *, estimator: str | None = "k3", **fields: Any
-) -> Observations:
+) -> RunView:
     """Return observations of a run with each metric's `values` by its name, on one axis."""
     logged = [a_series(name, values(name), axis=axis, estimator=estimator) for name in NAMES]
     return observe(*logged, **({"config": SETTINGS, "facts": FACTS} | fields))
 
 
-def derive_all(observations: Observations) -> dict[str, str]:
+def derive_all(view: RunView) -> dict[str, str]:
     """Compute every derived quantity; return what those raised that failed, by name."""
     failed: dict[str, str] = {}
     for name in DERIVED:
         try:
-            observations.get(f"series.{name}")
+            view.get(f"series.{name}")
         except Exception as error:  # noqa: BLE001 - whatever it raises is what a test asks for
             failed[name] = f"{type(error).__name__}: {error}"
     return failed

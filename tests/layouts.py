@@ -17,11 +17,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.model import Diagnosis, Run, Series
-from ppo_doctor.pipeline import Request, diagnose, runs_of
-from ppo_doctor.rulepack import load_pack
-from ppo_doctor.sources import gather
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.analyze import diagnose, runs_of
+from ppo_doctor.model.diagnosis import Diagnosis
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.run import Run, Series
+from ppo_doctor.runs.discover import gather
+from ppo_doctor.runs.reading import Request
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv"}
 #: Files that lie beside a log and belong to it.

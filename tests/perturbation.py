@@ -13,13 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from ppo_doctor import rounding
-from ppo_doctor.builder import RunBuilder
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.merging import read_source
-from ppo_doctor.pipeline import Request, diagnose
-from ppo_doctor.rulepack import load_pack
-from ppo_doctor.sources import gather
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.analyze import diagnose
+from ppo_doctor.model import arrays as rounding
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.runs.builder import RunBuilder
+from ppo_doctor.runs.discover import gather
+from ppo_doctor.runs.merging import read_source
+from ppo_doctor.runs.reading import Request
 
 #: One unit in the last place of a float32 number, and half of one next to 1.
 BIT, HALF = 2.0**-23, 2.0**-24

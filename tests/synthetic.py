@@ -8,30 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ppo_doctor.derive import Observations
-from ppo_doctor.model import (
-    EXACT,
-    Axis,
-    Cause,
-    Clause,
-    Complaint,
-    Evidence,
-    Fact,
-    Finding,
-    Measurement,
-    Problem,
-    Resolution,
-    Rule,
-    Run,
-    Series,
-    Setting,
-    Severity,
-    SourceRef,
-    SourceSummary,
-    Verdict,
-    Weight,
-)
-from ppo_doctor.rulepack import Pack
+from ppo_doctor.checks.rulepack import Pack
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.model.diagnosis import Problem
+from ppo_doctor.model.rules import Cause, Clause, Complaint, Evidence, Finding, Measurement, Rule, Weight
+from ppo_doctor.model.run import EXACT, Axis, Fact, Resolution, Run, Series, Setting, SourceRef, SourceSummary
+from ppo_doctor.model.words import Severity, Verdict
 
 EVIDENCE = Evidence(metric="m", raw="m", statistic="", observed=1.0, op=">", bound=0.0, satisfied=1, of=1)
 
@@ -156,9 +138,9 @@ def a_run(
     )
 
 
-def observe(*series: Series, **fields: Any) -> Observations:
+def observe(*series: Series, **fields: Any) -> RunView:
     """Return the observations on such a run."""
-    return Observations(a_run(*series, **fields))
+    return RunView(a_run(*series, **fields))
 
 
 def configured(updates: float, how: str = "configured") -> Fact:

@@ -7,10 +7,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ppo_doctor.aliases import beside, parse_alias, save, targets
 from ppo_doctor.cli.application import app, register
 from ppo_doctor.cli.options import complete_alias
-from ppo_doctor.errors import DoctorError
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.trainers.aliases import beside, parse_alias, save, targets
 
 RECORDS = 40
 
@@ -82,7 +82,8 @@ def test_what_is_not_understood_stands_on_the_screen(command, log):
 
 def test_a_sign_can_be_turned(log):
     def first(target):
-        from ppo_doctor.pipeline import Request, read_run
+        from ppo_doctor.diagnosis.analyze import read_run
+        from ppo_doctor.runs.reading import Request
 
         return read_run(str(log), Request(aliases=dict([parse_alias(f"zz={target}")]))).series
 

@@ -337,7 +337,7 @@ def test_no_error_is_swallowed() -> None:
 
 def test_readers_name_no_metric():
     """A reader knows bytes and no names: M containers + N frameworks, never M × N."""
-    from ppo_doctor.metrics import METRICS
+    from ppo_doctor.model.metrics import METRICS
 
     telling = {name for name in METRICS if "_" in name}
     for path in (PACKAGE / "readers").rglob("*.py"):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.arrays import (
+from ppo_doctor.model.arrays import (
     beside,
     by_value,
     median,

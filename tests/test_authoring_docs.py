@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
 
 GUIDE = Path(__file__).resolve().parent.parent / "docs" / "authoring.md"
 

@@ -9,7 +9,8 @@ import stat
 
 import pytest
 
-from ppo_doctor.pipeline import Request, read_runs
+from ppo_doctor.diagnosis.analyze import read_runs
+from ppo_doctor.runs.reading import Request
 
 GOOD = [
     {

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor import toml_text
 from ppo_doctor.cli.policy import read_policy
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.ingest.columns import LONGEST, squashed
-from ppo_doctor.pipeline import Request, read_run, read_runs
+from ppo_doctor.diagnosis.analyze import read_run, read_runs
+from ppo_doctor.model import toml_files as toml_text
+from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.readers import pack, read
-from ppo_doctor.table import EmbeddedConfig, Table
+from ppo_doctor.readers.table import EmbeddedConfig, Table
+from ppo_doctor.runs.reading import Request
+from ppo_doctor.trainers.names import LONGEST, squashed
 
 #: Twice the bytes may take so much more than twice the work: caches fill, and fixed costs come in.
 FACTOR = 2.4

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.builder import RunBuilder
-from ppo_doctor.frameworks import MetricProfile, Profile
-from ppo_doctor.model import EXACT, Resolution
-from ppo_doctor.table import Table
+from ppo_doctor.model.run import EXACT, Resolution
+from ppo_doctor.readers.table import Table
+from ppo_doctor.runs.builder import RunBuilder
+from ppo_doctor.trainers.profiles import MetricProfile, Profile
 from tests.synthetic import NAN, a_run, a_series
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.derive import Observations
-from ppo_doctor.derive.bursts import bursts
+from ppo_doctor.checks.policy import bursts
+from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.testing import case_run
 
 CALM = [0.01] * 9
@@ -16,7 +16,7 @@ CALM = [0.01] * 9
 
 def fact(name, framework="canonical", config=None, **series):
     case = {"name": "case", "framework": framework, "config": config or {}, "series": series}
-    return Observations(case_run(case)).fact(name)
+    return RunView(case_run(case)).fact(name)
 
 
 @pytest.mark.parametrize(

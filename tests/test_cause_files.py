@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.diagnose.problems import problems
-from ppo_doctor.frameworks import profiles
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.problems import problems
+from ppo_doctor.trainers.detection import profiles
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule
 
 PACK = load_pack()

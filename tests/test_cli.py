@@ -119,7 +119,7 @@ def explode(*_arguments, **_options):
 
 
 def test_a_bug_exits_with_70_and_shows_no_traceback(cli, monkeypatch):
-    monkeypatch.setattr("ppo_doctor.pipeline.diagnose", explode)
+    monkeypatch.setattr("ppo_doctor.diagnosis.analyze.diagnose", explode)
     outcome = cli("analyze", SICK)
     assert outcome.code == 70
     assert outcome.out == ""
@@ -128,7 +128,7 @@ def test_a_bug_exits_with_70_and_shows_no_traceback(cli, monkeypatch):
 
 
 def test_debug_shows_the_traceback_of_a_bug(cli, monkeypatch):
-    monkeypatch.setattr("ppo_doctor.pipeline.diagnose", explode)
+    monkeypatch.setattr("ppo_doctor.diagnosis.analyze.diagnose", explode)
     outcome = cli("analyze", SICK, "--debug")
     assert outcome.code == 70
     assert "Traceback" in outcome.err
@@ -142,7 +142,7 @@ def test_no_failure_has_the_code_of_a_cause(cli, monkeypatch, error):
     def fail(*_arguments):
         raise error
 
-    monkeypatch.setattr("ppo_doctor.pipeline.diagnose", fail)
+    monkeypatch.setattr("ppo_doctor.diagnosis.analyze.diagnose", fail)
     assert cli("analyze", SICK).code == 70
 
 
@@ -170,7 +170,7 @@ def test_a_rule_that_fails_is_reported_and_counts_as_skipped(cli, monkeypatch, v
 
 
 def test_a_check_that_fails_never_passes_for_healthy(cli, monkeypatch):
-    monkeypatch.setattr("ppo_doctor.signals.numerics.nonfinite_from", explode)
+    monkeypatch.setattr("ppo_doctor.checks.numerics.nonfinite_from", explode)
     report = cli("analyze", HEALTHY, "--format", "json").json
     assert report["verdict"] == "inconclusive"
     assert report["coverage"]["numerics"] is False

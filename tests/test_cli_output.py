@@ -69,7 +69,7 @@ def test_an_interrupt_is_no_diagnosis(cli, monkeypatch):
     def interrupt(*_arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ppo_doctor.pipeline.diagnose", interrupt)
+    monkeypatch.setattr("ppo_doctor.diagnosis.analyze.diagnose", interrupt)
     assert cli("analyze", HEALTHY).code == 130
 
 

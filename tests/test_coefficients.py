@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.derive import Observations
+from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.testing import case_run
 
 
 def fact(name, **series):
-    return Observations(case_run({"name": "case", "series": series})).fact(name)
+    return RunView(case_run({"name": "case", "series": series})).fact(name)
 
 
 def test_a_fixed_kl_coefficient_is_the_quotient_of_penalty_and_kl():

@@ -8,9 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.pipeline import Request, analyze, load_run, read_run
+from ppo_doctor.diagnosis.analyze import analyze, load_run, read_run
+from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.report import RenderOptions, render
+from ppo_doctor.runs.reading import Request
 
 RECORDS = 120
 

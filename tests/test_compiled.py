@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor import compiled
+from ppo_doctor.model import toml_files as compiled
 
 
 @pytest.fixture

@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.config_runs import run_of_settings
-from ppo_doctor.configs import parse
-from ppo_doctor.derive import Observations
-from ppo_doctor.engine import check
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.frameworks import profiles
-from ppo_doctor.frameworks.habits import likeliest
-from ppo_doctor.model import Severity
-from ppo_doctor.pipeline import Request, diagnose, runs_of
-from ppo_doctor.rulepack import load_pack, prose
-from ppo_doctor.sources import RunSource, gather
+from ppo_doctor.checks.engine import check
+from ppo_doctor.checks.rulepack import load_pack, prose
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.diagnosis.analyze import diagnose, runs_of
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.words import Severity
+from ppo_doctor.runs.config_runs import run_of_settings
+from ppo_doctor.runs.discover import gather
+from ppo_doctor.runs.layouts import RunSource
+from ppo_doctor.runs.reading import Request
+from ppo_doctor.trainers.config_formats import parse
+from ppo_doctor.trainers.detection import likeliest, profiles
 
 ROOT = Path(__file__).resolve().parent.parent
 # Read before conftest scrubs our variables from the environment.
@@ -105,7 +106,7 @@ def fired(path: Path) -> dict[str, str]:
     ],
 )
 def test_every_format_keeps_values_and_lines(suffix, text, key, value, line):
-    from ppo_doctor.configuration import flatten
+    from ppo_doctor.trainers.configuration import flatten
 
     written = parse(suffix, text)
     assert (flatten(written.values)[key], written.lines[key]) == (value, line)
@@ -200,7 +201,7 @@ ALONE = [
 def test_every_rule_on_configurations_points_at_the_line_of_its_key(tmp_path, rule, case):
     path = put(tmp_path, "config.json", json.dumps(case["config"] | {"ppo_epochs_": 1}, indent=0))
     run = run_of_settings(path, Request(configs=(path,), framework=case.get("framework", "canonical")))
-    finding = check(Observations(run), rule)
+    finding = check(RunView(run), rule)
     assert finding.status == "fired"
     source = finding.evidence[0].source
     assert source.key in path.read_text(encoding="utf-8").splitlines()[source.line - 1]

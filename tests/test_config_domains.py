@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli.check_config import check_file
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.frameworks import domains
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.trainers import settings as domains
 
 ROOT = Path(__file__).resolve().parent.parent
 # Read before conftest scrubs our variables from the environment.

@@ -8,11 +8,11 @@ import zipfile
 
 import pytest
 
-from ppo_doctor.config_beside import beside
-from ppo_doctor.config_files import fenced_settings, read_config
-from ppo_doctor.configs import parse
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.frameworks import profile
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.runs.config_agreement import beside
+from ppo_doctor.trainers.config_files import fenced_settings, read_config
+from ppo_doctor.trainers.config_formats import parse
+from ppo_doctor.trainers.detection import profile
 
 ZOO = """!!python/object/apply:collections.OrderedDict
 - - [batch_size, 256]
@@ -166,7 +166,7 @@ def test_a_line_of_blanks_is_read_in_one_pass(filled):
 
 
 def test_settings_that_a_console_prints_before_its_records_do_not_make_it_a_configuration(tmp_path):
-    from ppo_doctor.config_files import holds_settings
+    from ppo_doctor.trainers.config_files import holds_settings
 
     settings = "{'lr': 0.001, 'eps_clip': 0.2, 'gamma': 0.99, 'gae_lambda': 0.95, 'epochs': 4, 'batch_size': 8}\n"
     path = tmp_path / "cout.txt"

@@ -7,10 +7,12 @@ import json
 import pytest
 
 import ppo_doctor
-from ppo_doctor import frameworks
-from ppo_doctor.config_files import read_config
-from ppo_doctor.configs.values import parse_value
-from ppo_doctor.configuration import (
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.run import SourceRef
+from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers.config_files import read_config
+from ppo_doctor.trainers.config_formats import parse_value
+from ppo_doctor.trainers.configuration import (
     REDACTED,
     Found,
     canonical_settings,
@@ -19,9 +21,7 @@ from ppo_doctor.configuration import (
     redact,
     redact_text,
 )
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.frameworks.planning import configured_updates
-from ppo_doctor.model import SourceRef
+from ppo_doctor.trainers.updates import configured_updates
 
 # Pieces, so that nobody's scanner takes these for real.
 SECRETS = {

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor import metrics
-from ppo_doctor.model import Run
-from ppo_doctor.pipeline import diagnose
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.analyze import diagnose
+from ppo_doctor.model import metrics
+from ppo_doctor.model.run import Run
 from tests.layouts import SETTINGS, Log, Written, logs_in, read, read_back, write
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_logs"

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from ppo_doctor.derive import Observations, inputs, metrics_wanted
-from ppo_doctor.derive.table import DERIVED
-from ppo_doctor.metrics import METRICS
+from ppo_doctor.checks.run_view import RunView, inputs, metrics_wanted
+from ppo_doctor.checks.statistics import DERIVED
+from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.testing import case_run
 from tests.synthetic import NAN, a_series, an_axis, configured, observe
 
@@ -37,10 +37,10 @@ def test_nothing_breaks_on_a_log_of_nan(name):
 
 
 def test_a_quantity_is_computed_once(monkeypatch):
-    observations = observe(a_series("approx_kl", [0.1] * 9))
-    first = observations.series("ratio_departure")
-    monkeypatch.setattr("ppo_doctor.derive.ratio.ratio_departure", None)
-    assert observations.series("ratio_departure") is first
+    view = observe(a_series("approx_kl", [0.1] * 9))
+    first = view.series("ratio_departure")
+    monkeypatch.setattr("ppo_doctor.checks.ratio.ratio_departure", None)
+    assert view.series("ratio_departure") is first
 
 
 def test_a_logged_metric_is_not_derived():
@@ -303,7 +303,7 @@ def drift(values, **fields):
 
 
 def bound():
-    from ppo_doctor.rulepack import load_pack
+    from ppo_doctor.checks.rulepack import load_pack
 
     return load_pack().rule("policy-changes-over-time").when[0].bound
 
@@ -358,7 +358,7 @@ def test_one_minibatch_is_seen_where_its_loss_is_that_of_all(last, epochs, steps
         "epochs_executed_total": [epochs * step for step in range(8)],
     }
     series = {name: " ".join(f"{value:.17g}" for value in values) for name, values in told.items()}
-    found = Observations(case_run({"framework": "sb3", "series": series})).fact("updates_observed")
+    found = RunView(case_run({"framework": "sb3", "series": series})).fact("updates_observed")
     assert (found and found.value) == steps
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli import explain
-from ppo_doctor.frameworks import profiles
-from ppo_doctor.metrics import METRICS
+from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.record import Recorder
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.trainers.detection import profiles
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -48,7 +48,7 @@ def test_the_five_numbers_are_metrics_that_rules_read():
     text = GUIDE.read_text(encoding="utf-8")
     ranked = re.findall(r"^\| \d \| `(\w+)`", text, re.MULTILINE)
     assert tuple(ranked) == FIVE
-    from ppo_doctor.derive.table import DERIVED
+    from ppo_doctor.checks.statistics import DERIVED
 
     read = {need.partition(".")[2] for rule in PACK.rules for need in rule.needs}
     read |= {name for need in read if need in DERIVED for group in DERIVED[need].any_of for name in group}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.evidence import measured, says, sentence
-from ppo_doctor.model import CONDITION, Evidence, Finding, Severity, SourceRef
+from ppo_doctor.model.evidence import measured, says, sentence
+from ppo_doctor.model.rules import Evidence, Finding
+from ppo_doctor.model.run import CONDITION, SourceRef
+from ppo_doctor.model.words import Severity
 
 PLACE = SourceRef(path="run.jsonl", line=3, key="low")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppo_doctor.factors import told, without_factors
-from ppo_doctor.table import Table
+from ppo_doctor.readers.table import Table
+from ppo_doctor.runs.cleaning import told, without_factors
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 
-from ppo_doctor import frameworks
-from ppo_doctor.derive import Observations
-from ppo_doctor.pipeline import Request, read_run
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.diagnosis.analyze import read_run
+from ppo_doctor.runs.reading import Request
 from ppo_doctor.testing import case_run
+from ppo_doctor.trainers import detection as frameworks
 
 
 def test_a_differential_entropy_is_no_share_of_anything():
     run_ = case_run({"series": {"entropy": "1.4-0.1x29", "action_std": "1-0.02x29"}})
-    assert Observations(run_).series("choice_entropy") is None
-    assert Observations(run_).series("entropy_share") is None
+    assert RunView(run_).series("choice_entropy") is None
+    assert RunView(run_).series("entropy_share") is None
 
 
 def test_parts_of_the_reward_are_bounded_and_named_safely(tmp_path):

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from ppo_doctor.derive import Observations
-from ppo_doctor.model import Fact
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.model.run import Fact
 from ppo_doctor.testing import case_run
 
 from .synthetic import a_run, a_series
@@ -17,7 +17,7 @@ from .synthetic import a_run, a_series
 
 
 def observe(**case):
-    return Observations(case_run(case))
+    return RunView(case_run(case))
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_updates_a_few_environment_steps_apart_bound_the_rollout(apart, expected
     """A wide spacing bounds nothing, for several updates may lie between two records."""
     flag = Fact(name="steps_are_env_steps", value=True, how="default")
     loss = a_series("policy_loss", [0.01] * 20, steps=[apart * k for k in range(1, 21)])
-    seen = Observations(a_run(loss, facts={"steps_are_env_steps": flag})).fact("rollout_steps_seen")
+    seen = RunView(a_run(loss, facts={"steps_are_env_steps": flag})).fact("rollout_steps_seen")
     assert (seen.value if seen else None) == expected
-    assert Observations(a_run(loss)).fact("rollout_steps_seen") is None
+    assert RunView(a_run(loss)).fact("rollout_steps_seen") is None
 
 
 def test_advantages_between_zero_and_zero_are_zero():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppo_doctor.derive import Observations
-from ppo_doctor.derive.onset import split
-from ppo_doctor.pipeline import diagnose
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.checks.series import split
+from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.testing import case_run
 from tests.synthetic import a_series, observe
 
@@ -16,7 +16,7 @@ PACK = load_pack()
 
 
 def observed(**case):
-    return Observations(case_run(case))
+    return RunView(case_run(case))
 
 
 # Time

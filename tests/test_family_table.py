@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.numpy_lab.faults import FAULTS
-from ppo_doctor.derive import Observations
+from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.testing import case_run, parse_series
 
 THREADS = tomllib.loads((Path(__file__).parent / "threads" / "ratio_one.toml").read_text(encoding="utf-8"))["thread"]
@@ -54,7 +54,7 @@ def rebuilt(thread, folder):
 
 
 def observed(series, config=None, **rest):
-    return Observations(case_run({"series": series, "config": config or {}, **rest}))
+    return RunView(case_run({"series": series, "config": config or {}, **rest}))
 
 
 def test_kl_size_is_that_of_the_kl_else_half_the_variance_of_the_ratio():

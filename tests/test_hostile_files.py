@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ppo_doctor.checks.rulepack import builtin_rules, load_pack
 from ppo_doctor.cli import policy
-from ppo_doctor.cli.baseline import read_baseline, read_report
-from ppo_doctor.compare import compare, side_of_report
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.rulepack import builtin_rules, load_pack
+from ppo_doctor.cli.decision import read_baseline, read_report
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.report.compare import compare, side_of_report
 
 KEYS = policy.KEYS
 #: Values as TOML writes them.

@@ -7,9 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from ppo_doctor.inspection import inspect
-from ppo_doctor.pipeline import Request, read_runs
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.analyze import read_runs
+from ppo_doctor.diagnosis.inspection import inspect
+from ppo_doctor.runs.reading import Request
 
 
 def inspected(path):

@@ -7,8 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from ppo_doctor.pipeline import Request, runs_of
-from ppo_doctor.sources import gather
+from ppo_doctor.diagnosis.analyze import runs_of
+from ppo_doctor.runs.discover import gather
+from ppo_doctor.runs.reading import Request
 
 RECORDS = [
     {"policy_loss": -0.01 * n, "value_loss": 1.0 / n, "entropy": 1.4 - 0.01 * n, "mean_reward": n} for n in range(1, 32)

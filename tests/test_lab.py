@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from lab.numpy_lab import FAULTS, catalogue, run, selfcheck, write
-from ppo_doctor.pipeline import Request, diagnose, read_run
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.analyze import diagnose, read_run
+from ppo_doctor.runs.reading import Request
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_logs"
 

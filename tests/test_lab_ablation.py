@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab.ablation import PARTS, RULES
-from ppo_doctor.compiled import parse_folder
-from ppo_doctor.rulepack import build
+from ppo_doctor.checks.rulepack import build
+from ppo_doctor.model.toml_files import parse_folder
 
 
 @pytest.mark.parametrize("part", [name for name in PARTS if name != "nothing"])

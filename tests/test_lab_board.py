@@ -14,7 +14,7 @@ from lab.environments import REQUIREMENTS, trainers
 from lab.labels import Label, labelled, labels
 from lab.pairs import merged
 from lab.score import Grade, grade
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
 
 LABEL = Label(
     case="sb3-1",

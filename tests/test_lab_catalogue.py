@@ -10,10 +10,11 @@ import numpy as np
 import ppo_doctor
 from lab.numpy_lab import FAULTS, run, write
 from lab.numpy_lab.presets import dialect_task
-from ppo_doctor.cutting import since
-from ppo_doctor.derive import Observations
-from ppo_doctor.pipeline import Request, diagnose, read_run
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.diagnosis.analyze import diagnose, read_run
+from ppo_doctor.runs.cleaning import since
+from ppo_doctor.runs.reading import Request
 from ppo_doctor.testing import case_run
 
 PACK = load_pack()
@@ -47,13 +48,13 @@ def test_a_cause_is_spoken_of_once(tmp_path):
 def test_repeats_are_found_in_the_later_part_of_a_run_too():
     case = {"series": {"returns_mean": "0.1+0.13x19 2.71x19", "response_length": "51.3+0.7x19 60.25x19"}}
     whole = case_run(case)
-    assert np.nansum(Observations(whole).series("batch_repeats").values) == 19
-    assert np.nansum(Observations(since(whole, 22)).series("batch_repeats").values) == 17
+    assert np.nansum(RunView(whole).series("batch_repeats").values) == 19
+    assert np.nansum(RunView(since(whole, 22)).series("batch_repeats").values) == 17
 
 
 def test_printed_numbers_repeat_without_meaning_it():
     case = {"series": {"explained_variance": "0.31x29"}, "resolution": {"explained_variance": 0.005}}
-    assert Observations(case_run(case)).series("batch_repeats") is None
+    assert RunView(case_run(case)).series("batch_repeats") is None
 
 
 def test_faults_of_the_catalogue_have_causes():
@@ -69,11 +70,11 @@ def test_a_loss_too_large_for_float32_says_nothing_about_repeats():
             "series": {"loss": "2400000x39", "reward_mean": "1 _ _ _ " * 10},
         }
     )
-    change = Observations(run_).series("loss_change_within_batch")
+    change = RunView(run_).series("loss_change_within_batch")
     assert change is None or not np.isfinite(change.values).any()
     usual = dataclasses.replace(
         run_, series={**run_.series, "loss": dataclasses.replace(run_.series["loss"], values=np.full(40, 0.1))}
     )
-    found = Observations(usual).series("loss_change_within_batch")
+    found = RunView(usual).series("loss_change_within_batch")
     assert found is not None
     assert (found.values == 0).all()

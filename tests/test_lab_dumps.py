@@ -9,7 +9,7 @@ from lab.numpy_lab.dumps.judge import judge_folder, line
 from lab.numpy_lab.dumps.kinds import KINDS
 from lab.numpy_lab.dumps.schemes import LATER, TABLE, asked, schemes
 from lab.numpy_lab.dumps.variety import varied
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
 
 SOUND = ("sound-gae", "sound-minibatches", "sound-single", "sound-half")
 #: One of each family of faults.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.literals import python_literal
+from ppo_doctor.model.literals import python_literal
 
 
 def test_a_literal_is_read():

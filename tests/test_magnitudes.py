@@ -7,8 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from ppo_doctor.pipeline import Request, diagnose
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.analyze import diagnose
+from ppo_doctor.runs.reading import Request
 from tests.every_metric import ESTIMATORS, FACTS, SETTINGS, axis_of, derive_all, observe_all
 
 SIZES = (0.0, 5e-324, 1e-300, 1e-160, 1e-8, 1e-3, 1.0, 1e3, 2.0**53, 1e19, 1e155, 1e300, 1.7e308)

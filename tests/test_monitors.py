@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ppo_doctor.pipeline import Request, read_runs
-from ppo_doctor.sources import gather
+from ppo_doctor.diagnosis.analyze import read_runs
+from ppo_doctor.runs.discover import gather
+from ppo_doctor.runs.reading import Request
 
 HEAD = '#{"t_start": %s, "env_id": "CartPole-v1"}\nr,l,t\n'
 

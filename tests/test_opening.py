@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor import opening
-from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.model import opening
+from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.readers import read
 from tests.readers.conftest import gather
 

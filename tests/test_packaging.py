@@ -126,8 +126,9 @@ def test_the_source_archive_can_be_worked_with(archives):
 
 @pytest.mark.parametrize(("kind", "folder"), [("rules", "rules"), ("frameworks", "ppo_doctor/frameworks")])
 def test_the_compiled_pack_is_what_the_toml_says(archives, kind, folder):
-    from ppo_doctor import frameworks, rulepack
-    from ppo_doctor.compiled import parse_folder
+    from ppo_doctor.checks import rulepack
+    from ppo_doctor.model.toml_files import parse_folder
+    from ppo_doctor.trainers import detection as frameworks
 
     build = {"rules": rulepack.build, "frameworks": frameworks.build}[kind]
     shipped = json.loads(zipfile.ZipFile(archives[1]).read(f"ppo_doctor/_compiled/{kind}.json"))
@@ -139,14 +140,14 @@ def test_an_installed_copy_lists_every_rule(installed):
 
 
 def test_an_installed_copy_reads_its_own_rules(installed):
-    code = "from ppo_doctor.rulepack import builtin_rules; print(json.dumps(str(builtin_rules())))"
+    code = "from ppo_doctor.checks.rulepack import builtin_rules; print(json.dumps(str(builtin_rules())))"
     assert Path(str(installed.ask(code))).is_relative_to(installed.site)
 
 
 def test_an_installed_copy_parses_no_toml(installed):
     assert (
         installed.ask(
-            "import sys, ppo_doctor.rulepack as r; r.load_pack(); print(json.dumps('tomllib' in sys.modules))"
+            "import sys, ppo_doctor.checks.rulepack as r; r.load_pack(); print(json.dumps('tomllib' in sys.modules))"
         )
         is False
     )
@@ -163,7 +164,7 @@ def test_an_installed_copy_finds_the_cause(installed):
 def test_an_installed_copy_needs_no_torch(installed, held):
     assert "torch" not in held
     assert {"ppo-doctor", "numpy"} <= held
-    code = "import sys, ppo_doctor.cli.application, ppo_doctor.pipeline; print(json.dumps(list(sys.modules)))"
+    code = "import sys, ppo_doctor.cli.application, ppo_doctor.diagnosis.analyze; print(json.dumps(list(sys.modules)))"
     assert {"pandas", "torch"} & set(installed.ask(code)) == set()
 
 
@@ -173,7 +174,7 @@ def test_a_plain_install_is_small(held):
 
 def test_an_installed_copy_has_the_interactive_report(installed):
     assert (installed.site / "ppo_doctor" / "tui" / "report.tcss").is_file()
-    code = "from ppo_doctor.tui.app import ReportApp; print(json.dumps(ReportApp.TITLE))"
+    code = "from ppo_doctor.cli.interactive.app import ReportApp; print(json.dumps(ReportApp.TITLE))"
     assert installed.ask(code) == "ppo-doctor"
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.testing import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -134,7 +134,7 @@ def test_a_new_rule_passes_its_cases_at_once(cli, tmp_path):
     loaded = load_pack([folder])
     codes = {loaded.rule(name).code for name in ("entropy-collapses-late", "kl-creeps")}
     assert len(codes) == 2
-    from ppo_doctor.rulepack import prose
+    from ppo_doctor.checks.rulepack import prose
 
     kinds = [case["kind"] for case in prose(loaded.rule("kl-creeps").path)["case"]]
     assert set(kinds) == set(KINDS)

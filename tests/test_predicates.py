@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.model import Clause, Fact
-from ppo_doctor.predicates import OPERATORS, STATISTICS, WINDOWS, evaluate, window
+from ppo_doctor.checks.engine import OPERATORS, STATISTICS, WINDOWS, evaluate, window
+from ppo_doctor.model.rules import Clause
+from ppo_doctor.model.run import Fact
 from tests.synthetic import NAN, a_series
 
 TESTS = {

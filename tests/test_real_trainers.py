@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ppo_doctor.derive import Observations
-from ppo_doctor.model import Run, Series
-from ppo_doctor.pipeline import Request, diagnose, read_run
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.diagnosis.analyze import diagnose, read_run
+from ppo_doctor.model.run import Run, Series
+from ppo_doctor.runs.reading import Request
 from tests.synthetic import a_series, an_axis, observe
 
 TWENTY = range(1, 21)
@@ -108,7 +109,7 @@ def test_a_rollout_that_a_console_prints_first_belongs_to_the_steps_that_follow(
     run = read_run(str(tmp_path / "train.log"), Request())
     assert run.framework == "slime"
     assert run.series["reward_mean"].axis.steps.tolist() == list(range(0, 24, 2))
-    updates = Observations(run).fact("updates_observed")
+    updates = RunView(run).fact("updates_observed")
     assert updates is not None
     assert updates.value == 2
 

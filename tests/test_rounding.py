@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ppo_doctor import rounding
-from ppo_doctor.arrays import same
-from ppo_doctor.derive import Observations
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.model import arrays as rounding
+from ppo_doctor.model.arrays import same
 from ppo_doctor.testing import case_run
 
 from .perturbation import another_processor, verdicts
@@ -83,7 +83,7 @@ def test_numbers_a_float32_bit_apart_are_the_same():
 def test_a_ratio_that_only_rounding_takes_off_1_departs_nowhere():
     off = [1 + HALF * (-1) ** step for step in range(20)]
     run = case_run({"series": {"ratio_std": "0x19", "ratio_mean": " ".join(map(repr, off))}})
-    assert not Observations(run).series("ratio_departure").values.any()
+    assert not RunView(run).series("ratio_departure").values.any()
 
 
 # Verdicts

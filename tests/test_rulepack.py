@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.model.errors import DoctorError, ExitCode
 
 ROOT = Path(__file__).resolve().parent.parent
 RULE = (ROOT / "rules" / "signal" / "advantages-all-zero.toml").read_text(encoding="utf-8")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.derive.table import DERIVED
-from ppo_doctor.metrics import METRICS
-from ppo_doctor.model import LINKS, QUESTIONS
-from ppo_doctor.rulepack import PRIORS, load_pack, prose
+from ppo_doctor.checks.rulepack import load_pack, prose
+from ppo_doctor.checks.statistics import DERIVED
+from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.model.words import LINKS, PRIORS, QUESTIONS
 from ppo_doctor.testing import KINDS, parse_series, run_case
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -103,7 +103,7 @@ def assert_thresholds_are_used_and_have_sources(file):
 
 @pytest.mark.parametrize("rule", PACK.rules, ids=lambda rule: rule.name)
 def test_a_rule_reads_what_exists(rule):
-    from ppo_doctor.frameworks.settings import SETTINGS
+    from ppo_doctor.trainers.settings import SETTINGS
 
     known = {"series": {*METRICS, *DERIVED}, "fact": set(DERIVED), "config": set(SETTINGS)}
     for clause in rule.when:
@@ -152,7 +152,7 @@ def test_twins_are_mutual_and_weigh_alike_in_logs(cause):
 
 
 def test_remedies_name_frameworks_that_exist():
-    from ppo_doctor.frameworks import profiles
+    from ppo_doctor.trainers.detection import profiles
 
     named = {remedy.framework for cause in PACK.causes for remedy in cause.remedies if remedy.framework}
     assert named <= set(profiles())
@@ -216,7 +216,7 @@ def test_notation(text, points):
 
 @pytest.mark.parametrize("text", ["x9", "1x", "1+", "one", "1,2", "1x-2", "1x2x3"])
 def test_notation_refuses_the_rest(text):
-    from ppo_doctor.errors import DoctorError
+    from ppo_doctor.model.errors import DoctorError
 
     with pytest.raises(DoctorError):
         parse_series(text)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ppo_doctor import analyze
-from ppo_doctor.diagnose.gate_result import exit_code
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.gate_result import exit_code
 from ppo_doctor.report import RenderOptions, render
-from ppo_doctor.rulepack import load_pack
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "sample_logs"

@@ -10,12 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppo_doctor.builder import RunBuilder
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.pipeline import Request, diagnose, read_runs
-from ppo_doctor.rulepack import load_pack
-from ppo_doctor.splitting import split
-from ppo_doctor.table import Table
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.analyze import diagnose, read_runs
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.readers.table import Table
+from ppo_doctor.runs.builder import RunBuilder
+from ppo_doctor.runs.reading import Request
+from ppo_doctor.runs.splitting import split
 
 
 def record(step, **more):

@@ -12,7 +12,7 @@ import pytest
 LOG = Path(__file__).resolve().parent.parent / "sample_logs" / "sick" / "lr-zero.canonical" / "run.jsonl"
 _LINE = re.compile(r"^import time:\s+\d+ \|\s+\d+ \|\s+([\w.]+)$", re.MULTILINE)
 #: What only some commands or reports need.
-HEAVY = {"pandas", "torch", "textual", "ppo_doctor.tui", "rich.markdown", "rich.syntax", "markdown_it"}
+HEAVY = {"pandas", "torch", "textual", "ppo_doctor.cli.interactive", "rich.markdown", "rich.syntax", "markdown_it"}
 
 
 def imported(*command: str) -> set[str]:
@@ -29,7 +29,7 @@ def imported(*command: str) -> set[str]:
     ("command", "without"),
     [
         ("-c,import ppo_doctor", {"numpy", "rich", "typer", "click", "orjson"}),
-        ("-c,import ppo_doctor.testing_plugin", {"numpy", "rich", "typer", "click", "orjson", "ppo_doctor.model"}),
+        ("-c,import ppo_doctor.cli.pytest_plugin", {"numpy", "rich", "typer", "click", "orjson", "ppo_doctor.model"}),
         ("-m,ppo_doctor,--version", {"numpy", "rich", "typer", "click", "orjson"}),
         ("-m,ppo_doctor,--help", {"numpy"}),
         ("-m,ppo_doctor,rules,list", {"numpy"}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppo_doctor.table import Table, of_several
+from ppo_doctor.readers.table import Table, of_several
 
 
 def table(first: int, **columns: float) -> Table:

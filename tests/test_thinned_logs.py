@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.derive.outcome import outcome
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.model import Run
-from ppo_doctor.pipeline import Request, diagnose, read_runs
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.outcome import outcome
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.analyze import diagnose, read_runs
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.run import Run
+from ppo_doctor.runs.reading import Request
 from tests.synthetic import a_series, observe
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.model import Clause, Param
-from ppo_doctor.rulepack import load_pack, prose
+from ppo_doctor.checks.rulepack import load_pack, prose
+from ppo_doctor.model.rules import Clause, Param
 from ppo_doctor.testing import MOVED, moved, moves, run_case, unnoticed
 from tests.synthetic import a_rule
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from ppo_doctor.model import Run
-from ppo_doctor.pipeline import Request, diagnose, read_run
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.analyze import diagnose, read_run
+from ppo_doctor.model.run import Run
+from ppo_doctor.runs.reading import Request
 from tests.layouts import SETTINGS, Log, logs_in, read, write
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_logs"

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from ppo_doctor.pipeline import Request, read_runs
+from ppo_doctor.diagnosis.analyze import read_runs
+from ppo_doctor.runs.reading import Request
 
 
 def progress(tmp_path, kls):

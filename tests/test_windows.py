@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppo_doctor.arrays import (
+from ppo_doctor.checks import policy as cliffs
+from ppo_doctor.model.arrays import (
     SORTED,
     correlation,
     finite_of,
@@ -17,7 +18,6 @@ from ppo_doctor.arrays import (
     scatter_of,
     variance_of,
 )
-from ppo_doctor.derive import cliffs
 
 chance = np.random.default_rng(0)
 

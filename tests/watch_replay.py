@@ -21,12 +21,13 @@ from pathlib import Path
 from lab.numpy_lab import FAULTS, RunRecord, run, write
 from lab.numpy_lab.presets import dialect_task
 from lab.numpy_lab.sound_runs import sound_runs
-from ppo_doctor.errors import ExitCode
-from ppo_doctor.pipeline import Request, diagnose
-from ppo_doctor.rulepack import Pack, load_pack
-from ppo_doctor.watch.events import Event
-from ppo_doctor.watch.log import WatchedLog
-from ppo_doctor.watch.session import Clock, Options, Session, View
+from ppo_doctor.checks.rulepack import Pack, load_pack
+from ppo_doctor.cli.watch.events import Event
+from ppo_doctor.cli.watch.log import WatchedLog
+from ppo_doctor.cli.watch.session import Clock, Options, Session, View
+from ppo_doctor.diagnosis.analyze import diagnose
+from ppo_doctor.model.errors import ExitCode
+from ppo_doctor.runs.reading import Request
 
 #: Seconds between two updates of a replayed run, more than a judgement has to wait.
 PACE = 60.0

@@ -75,9 +75,9 @@ class Dropped(FlattenExtractor):
         super().__init__(space)
         self.drop = torch.nn.Dropout(rate)
 
-    def forward(self, observations: Any) -> Any:
+    def forward(self, view: Any) -> Any:
         """Return what is left of the observations."""
-        return self.drop(super().forward(observations))
+        return self.drop(super().forward(view))
 
 
 class Normed(FlattenExtractor):
@@ -87,9 +87,9 @@ class Normed(FlattenExtractor):
         super().__init__(space)
         self.norm = torch.nn.BatchNorm1d(self.features_dim, momentum=0.01)
 
-    def forward(self, observations: Any) -> Any:
+    def forward(self, view: Any) -> Any:
         """Return the observations, normalised."""
-        return self.norm(super().forward(observations))
+        return self.norm(super().forward(view))
 
 
 def freeze_actor(model: Any) -> None:

@@ -41,19 +41,21 @@ from ppo_doctor.cli.options import (
     save_aliases,
 )
 from ppo_doctor.cli.output import places, report, report_error, write
-from ppo_doctor.errors import DoctorError, ExitCode, worst
+from ppo_doctor.model.errors import DoctorError, ExitCode, worst
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ppo_doctor.checks.rulepack import Pack
+    from ppo_doctor.cli.interactive.subjects import Case
     from ppo_doctor.cli.output import Place
-    from ppo_doctor.model import ConfigValue, Diagnosis, Run
-    from ppo_doctor.pipeline import Request
+    from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.run import Run
+    from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.report import RenderOptions
-    from ppo_doctor.rulepack import Pack
-    from ppo_doctor.sources import RunSource
-    from ppo_doctor.tui.session import Case
+    from ppo_doctor.runs.layouts import RunSource
+    from ppo_doctor.runs.reading import Request
 
 
 @app.command()
@@ -94,7 +96,7 @@ def analyze(
     try:
         check_fail_on(fail_on)
         if interactive:
-            from ppo_doctor.tui.terminal import check_terminal
+            from ppo_doctor.cli.interactive.terminal import check_terminal
 
             check_terminal(sources)
         asked = request_of(framework, config, settings, steps, select, ignore, debug, alias)
@@ -117,7 +119,7 @@ def _gathered(
 
     `saved` keeps the names of the command line beside their logs.
     """
-    from ppo_doctor.sources import gather
+    from ppo_doctor.runs.discover import gather
 
     runs, missing = gather(sources, together=together, separate=separate)
     if not runs and len(missing) == 1:
@@ -139,10 +141,10 @@ def _analyze(
     interactive: bool,
     jobs: int | None,
 ) -> ExitCode:
+    from ppo_doctor.checks.rulepack import load_pack
     from ppo_doctor.cli.judge import judge_runs
     from ppo_doctor.cli.policy import known_rules
-    from ppo_doctor.diagnose.gate_result import exit_code
-    from ppo_doctor.rulepack import load_pack
+    from ppo_doctor.diagnosis.gate_result import exit_code
 
     pack = load_pack(rules)
     known_rules(pack, (*request.select, *request.ignore))
@@ -160,7 +162,7 @@ def _analyze(
     judged: Iterable[tuple[Run, Diagnosis]] = list(coded()) if interactive else coded()
     report(judged, options, reports, inputs, many=lambda count: count > 1 or bool(errors))
     if interactive:
-        from ppo_doctor.tui.terminal import show
+        from ppo_doctor.cli.interactive.terminal import show
 
         show(cases_of(list(judged), request, pack), options)
     return worst([*codes, *(error.code for error in errors)])
@@ -168,9 +170,9 @@ def _analyze(
 
 def cases_of(judged: Sequence[tuple[Run, Diagnosis]], request: Request, pack: Pack) -> list[Case]:
     """Return what the interactive report shows: these very diagnoses, and how to judge runs under other settings."""
-    from ppo_doctor.pipeline import diagnose
-    from ppo_doctor.tui.session import Case
-    from ppo_doctor.whatif import settable, supposed
+    from ppo_doctor.cli.interactive.subjects import Case
+    from ppo_doctor.diagnosis.analyze import diagnose
+    from ppo_doctor.runs.config_runs import settable, supposed
 
     def rediagnose(run: Run, overrides: Mapping[str, ConfigValue]) -> tuple[Run, Diagnosis]:
         under = supposed(run, overrides)
@@ -212,11 +214,11 @@ def inspect(
     debug: Debug = False,
 ) -> None:
     """Show what was read: names, configuration, K, and which causes this log can decide."""
-    from ppo_doctor.inspection import inspect as look
-    from ppo_doctor.pipeline import runs_of
+    from ppo_doctor.checks.rulepack import load_pack
+    from ppo_doctor.diagnosis.analyze import runs_of
+    from ppo_doctor.diagnosis.inspection import inspect as look
     from ppo_doctor.report.inspection_text import render
-    from ppo_doctor.rulepack import load_pack
-    from ppo_doctor.sources import gather
+    from ppo_doctor.runs.discover import gather
 
     request = request_of(framework, config, settings, steps, None, None, debug, alias)
     pack = load_pack(rules or [])

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from ppo_doctor import __version__
-from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.model.errors import DoctorError, ExitCode
 
 #: Command → the module of this package that registers it, in the order in which `--help` lists them.
 COMMANDS: Mapping[str, str] = MappingProxyType(

@@ -11,11 +11,11 @@ import typer
 from ppo_doctor.cli.application import app
 from ppo_doctor.cli.options import Framework, RuleFolders, check_fail_on, complete_severity
 from ppo_doctor.cli.output import write
-from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.model.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Finding
-    from ppo_doctor.rulepack import Pack
+    from ppo_doctor.checks.rulepack import Pack
+    from ppo_doctor.model.rules import Finding
 
 CHECK_FAIL_ON = "Exit with 1 for a finding of: critical, high, medium, low."
 
@@ -28,8 +28,8 @@ def check_config(
     rules: RuleFolders = None,
 ) -> None:
     """Check training configurations before a run, by the rules that need no log; for pre-commit."""
+    from ppo_doctor.checks.rulepack import load_pack
     from ppo_doctor.report.escape import prose
-    from ppo_doctor.rulepack import load_pack
 
     check_fail_on(fail_on)
     pack = load_pack(rules or [])
@@ -54,7 +54,7 @@ class Checked:
 
     def code(self, fail_on: str) -> ExitCode:
         """Return 1 for a finding at or above `fail_on`; here a finding does fail, for there is no run to lead in."""
-        from ppo_doctor.model import Severity
+        from ppo_doctor.model.words import Severity
 
         if fail_on == "never":
             return ExitCode.OK
@@ -77,7 +77,7 @@ class Checked:
 
     def _places(self, finding: Finding) -> list[tuple[str, str]]:
         """Return the places of a finding with a sentence about each; of one place, everything in one sentence."""
-        from ppo_doctor.evidence import says, sentence
+        from ppo_doctor.model.evidence import says, sentence
 
         places = list(dict.fromkeys(str(e.source) for e in finding.evidence if e.source is not None))
         if len(places) < 2:
@@ -97,11 +97,11 @@ def check_file(path: Path, pack: Pack, framework: str | None = None) -> Checked:
     Raises:
         DoctorError: it cannot be read, or there is no such framework (exit code 2).
     """
-    from ppo_doctor.config_runs import known_settings, run_of_settings
-    from ppo_doctor.derive import Observations
-    from ppo_doctor.derive.domains import judged
-    from ppo_doctor.engine import check
-    from ppo_doctor.reading import Request
+    from ppo_doctor.checks.config import judged
+    from ppo_doctor.checks.engine import check
+    from ppo_doctor.checks.run_view import RunView
+    from ppo_doctor.runs.config_runs import known_settings, run_of_settings
+    from ppo_doctor.runs.reading import Request
 
     try:
         run = run_of_settings(path, Request(configs=(path,), framework=framework))
@@ -109,12 +109,12 @@ def check_file(path: Path, pack: Pack, framework: str | None = None) -> Checked:
         if error.code != ExitCode.NOTHING_TO_JUDGE:
             raise
         return Checked(path=path, known=0, why=error.message)
-    observations = Observations(run)
-    findings = tuple(check(observations, rule) for rule in pack.rules)
+    view = RunView(run)
+    findings = tuple(check(view, rule) for rule in pack.rules)
     return Checked(
         path=path,
         known=known_settings(run.config.values()),
         framework=run.framework,
-        judged=tuple(setting.key for setting in judged(observations)),
+        judged=tuple(setting.key for setting in judged(view)),
         findings=findings,
     )

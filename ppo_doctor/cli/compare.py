@@ -22,14 +22,15 @@ from ppo_doctor.cli.options import (
     request_of,
 )
 from ppo_doctor.cli.output import report_error, write
-from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.model.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ppo_doctor.compare import Comparison, Side
-    from ppo_doctor.model import Diagnosis, Run
-    from ppo_doctor.pipeline import Request
+    from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.run import Run
+    from ppo_doctor.report.compare import Comparison, Side
+    from ppo_doctor.runs.reading import Request
 
 #: Formats of a comparison → the module of reports, and the function, that writes it.
 COMPARED = {"text": "comparison:text", "json": "comparison:as_json", "html": "comparison_html:page"}
@@ -75,7 +76,7 @@ def compare_sources(sources: Sequence[str], request: Request, rules: Sequence[Pa
     Raises:
         DoctorError: there are not two sides (exit code 2), or nothing to judge.
     """
-    from ppo_doctor.compare import compare
+    from ppo_doctor.report.compare import compare
 
     sides = [*_sides(sources, request, rules, group=group)]
     if len(sides) != 2:
@@ -86,12 +87,12 @@ def compare_sources(sources: Sequence[str], request: Request, rules: Sequence[Pa
 
 
 def _sides(sources: Sequence[str], request: Request, rules: Sequence[Path], *, group: bool) -> list[Side]:
-    from ppo_doctor.cli.baseline import read_report
-    from ppo_doctor.compare import side_of, side_of_report
-    from ppo_doctor.groups import grouped
-    from ppo_doctor.pipeline import diagnose, runs_of
-    from ppo_doctor.rulepack import load_pack
-    from ppo_doctor.sources import gather
+    from ppo_doctor.checks.rulepack import load_pack
+    from ppo_doctor.cli.decision import read_report
+    from ppo_doctor.diagnosis.analyze import diagnose, runs_of
+    from ppo_doctor.diagnosis.divergence import grouped
+    from ppo_doctor.report.compare import side_of, side_of_report
+    from ppo_doctor.runs.discover import gather
 
     pack = load_pack(rules)
     sides: list[Side] = []
@@ -112,7 +113,7 @@ def _sides(sources: Sequence[str], request: Request, rules: Sequence[Path], *, g
 
 def _is_report(path: Path) -> bool:
     """Recognise a report of ours by its first bytes; a log of training has no `schema_version`."""
-    from ppo_doctor.opening import plain_file
+    from ppo_doctor.model.opening import plain_file
 
     if path.suffix != ".json" or not path.is_file():
         return False

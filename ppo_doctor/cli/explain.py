@@ -18,18 +18,18 @@ import typer
 from ppo_doctor.cli.application import app
 from ppo_doctor.cli.options import complete_name
 from ppo_doctor.cli.output import write
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.evidence import number, says
-from ppo_doctor.model import PRIORS
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.evidence import number, says
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.words import PRIORS
 from ppo_doctor.report.escape import prose
-from ppo_doctor.report.sparkline import sparkline
+from ppo_doctor.report.layout import sparkline
 
 if TYPE_CHECKING:
-    from ppo_doctor.frameworks import MetricProfile, Profile
-    from ppo_doctor.metrics import Metric
-    from ppo_doctor.model import Cause, Remedy, Rule, Weight
-    from ppo_doctor.rulepack import Pack
+    from ppo_doctor.checks.rulepack import Pack
+    from ppo_doctor.model.metrics import Metric
+    from ppo_doctor.model.rules import Cause, Remedy, Rule, Weight
+    from ppo_doctor.trainers.profiles import MetricProfile, Profile
 
 #: Folder of the site → the columns of its index.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -58,7 +58,7 @@ def explain(
 @app.command()
 def frameworks() -> None:
     """List the frameworks whose logs we know, with the keys that give them away."""
-    from ppo_doctor.frameworks import profiles
+    from ppo_doctor.trainers.detection import profiles
 
     for profile in sorted(profiles().values(), key=lambda profile: profile.name):
         prints = "; ".join(" + ".join(group) for group in profile.any_of)
@@ -104,8 +104,8 @@ class Entry:
 
 def entries(pack: Pack) -> list[Entry]:
     """Return an entry for every rule, cause, framework and metric."""
-    from ppo_doctor.frameworks import profiles
-    from ppo_doctor.metrics import METRICS
+    from ppo_doctor.model.metrics import METRICS
+    from ppo_doctor.trainers.detection import profiles
 
     rules, causes = pack.rules, pack.causes
     return [
@@ -122,7 +122,7 @@ def page(name: str) -> str:
     Raises:
         DoctorError: no such name; the hint lists similar names (exit code 2).
     """
-    from ppo_doctor.rulepack import load_pack
+    from ppo_doctor.checks.rulepack import load_pack
 
     pack = load_pack()
     known = {entry.name: entry for entry in entries(pack)}
@@ -136,7 +136,7 @@ def page(name: str) -> str:
 
 def _canonical(name: str, pack: Pack) -> str:
     """Return the name of the rule with this code, or of the metric that a framework logs under this key."""
-    from ppo_doctor.frameworks import profiles
+    from ppo_doctor.trainers.detection import profiles
 
     rule = pack.rule(name)
     if rule is not None:
@@ -147,7 +147,7 @@ def _canonical(name: str, pack: Pack) -> str:
 
 def site() -> dict[str, str]:
     """Return every page by its path, an index for each folder, and a start page; names of pages are relative links."""
-    from ppo_doctor.rulepack import load_pack
+    from ppo_doctor.checks.rulepack import load_pack
 
     every = entries(load_pack())
     paths = {entry.name: f"{entry.folder}/{entry.name}.md" for entry in every}
@@ -167,7 +167,7 @@ def _linked(markdown: str, paths: Mapping[str, str]) -> str:
 
 def rule_page(rule: Rule, pack: Pack) -> str:
     """Return the page of a rule."""
-    from ppo_doctor.rulepack import prose as file_of
+    from ppo_doctor.checks.rulepack import prose as file_of
 
     toml = file_of(rule.path)
     doc = toml["doc"]
@@ -256,10 +256,10 @@ def _sound_runs(rule: str, pack: Pack) -> str:
 
 def _sample(cause: Cause, pack: Pack) -> str:
     """Return the report of a sample log with this fault; nothing where no sample log is installed or has it."""
-    from ppo_doctor.compiled import parse_toml
-    from ppo_doctor.pipeline import diagnose, load_run
+    from ppo_doctor.checks.rulepack import builtin_rules
+    from ppo_doctor.diagnosis.analyze import diagnose, load_run
+    from ppo_doctor.model.toml_files import parse_toml
     from ppo_doctor.report import RenderOptions, render
-    from ppo_doctor.rulepack import builtin_rules
 
     samples = builtin_rules().parent / "sample_logs"
     index = samples / "index.toml"
@@ -275,7 +275,7 @@ def _sample(cause: Cause, pack: Pack) -> str:
 
 def _cases(cause: Cause, pack: Pack) -> str:
     """Return the findings that weigh most for a cause, each on a case that fires and on one that nearly does."""
-    from ppo_doctor.rulepack import prose as file_of
+    from ppo_doctor.checks.rulepack import prose as file_of
 
     weights = sorted((weight for weight in cause.weights if weight.fired > 0), key=lambda weight: -weight.fired)
     items = []
@@ -350,8 +350,8 @@ def _meaning(metric: MetricProfile) -> str:
 
 def metric_page(metric: Metric) -> str:
     """Return the page of a canonical metric, with the keys under which each framework logs it."""
-    from ppo_doctor.frameworks import profiles
     from ppo_doctor.report.key_steps import USUAL
+    from ppo_doctor.trainers.detection import profiles
 
     unit = f"Unit: {metric.unit}." if metric.unit else "It has no unit."
     finite = "It must be finite in every record." if metric.finite else "It may be NaN without anything being wrong."

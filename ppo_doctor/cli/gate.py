@@ -35,13 +35,14 @@ from ppo_doctor.cli.options import (
     request_of,
 )
 from ppo_doctor.cli.output import places, report, report_error
-from ppo_doctor.errors import DoctorError, ExitCode, worst
+from ppo_doctor.model.errors import DoctorError, ExitCode, worst
 
 if TYPE_CHECKING:
     from ppo_doctor.cli.policy import Policy
-    from ppo_doctor.diagnose.gate_result import GateResult
-    from ppo_doctor.model import Diagnosis, Run
-    from ppo_doctor.pipeline import Request
+    from ppo_doctor.diagnosis.gate_result import GateResult
+    from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.run import Run
+    from ppo_doctor.runs.reading import Request
 
 GATE_FAIL_ON = "As in analyze; high unless the policy says otherwise."
 
@@ -123,13 +124,12 @@ def run_gate(
     Raises:
         DoctorError: a policy that names what does not exist, or nothing that could be judged.
     """
-    from ppo_doctor.cli.baseline import read_baseline
-    from ppo_doctor.cli.decision import decide
+    from ppo_doctor.checks.rulepack import load_pack
+    from ppo_doctor.cli.decision import decide, read_baseline
     from ppo_doctor.cli.judge import judge_runs
     from ppo_doctor.cli.policy import applied, known_rules
-    from ppo_doctor.groups import grouped
-    from ppo_doctor.rulepack import load_pack
-    from ppo_doctor.sources import gather
+    from ppo_doctor.diagnosis.divergence import grouped
+    from ppo_doctor.runs.discover import gather
 
     pack = applied(policy, load_pack(policy.rules))
     known_rules(pack, (*request.select, *request.ignore))

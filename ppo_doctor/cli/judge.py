@@ -14,17 +14,18 @@ from threading import Timer
 from typing import TYPE_CHECKING
 
 from ppo_doctor.cli.output import print_error, working_folder_exists
-from ppo_doctor.errors import DoctorError, ExitCode, worst
+from ppo_doctor.model.errors import DoctorError, ExitCode, worst
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
 
     from rich.progress import Progress
 
-    from ppo_doctor.model import Diagnosis, Run
-    from ppo_doctor.pipeline import Request
-    from ppo_doctor.rulepack import Pack
-    from ppo_doctor.sources import RunSource
+    from ppo_doctor.checks.rulepack import Pack
+    from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.run import Run
+    from ppo_doctor.runs.layouts import RunSource
+    from ppo_doctor.runs.reading import Request
 
 #: What judging costs on one processor: seconds for each run, and for each byte of its logs (measured: 250 tables of
 #: 0.4 MB take 6 s, 24 take 0.6 s). Only whether several processes pay depends on it.
@@ -121,8 +122,8 @@ def _processors() -> int:
 
 def _attempt(source: RunSource, request: Request, pack: Pack, *, alone: bool = False) -> Attempt:
     """Judge what can be judged of one source; with only one source, errors propagate."""
-    from ppo_doctor.merging import read_source
-    from ppo_doctor.pipeline import diagnose
+    from ppo_doctor.diagnosis.analyze import diagnose
+    from ppo_doctor.runs.merging import read_source
 
     attempt = Attempt()
     try:

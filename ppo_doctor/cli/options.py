@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.model.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ppo_doctor.cli.output import Place
-    from ppo_doctor.pipeline import Request
-    from ppo_doctor.sources import RunSource
+    from ppo_doctor.runs.layouts import RunSource
+    from ppo_doctor.runs.reading import Request
 
 
 def refuse_inputs(
@@ -33,7 +33,7 @@ def refuse_inputs(
 
     for path in {path for _, path in reports if path is not None and os.path.isfile(path)}:  # noqa: PTH113 - any length
         from ppo_doctor.cli.policy import nearest_file
-        from ppo_doctor.sources import named
+        from ppo_doctor.runs.discover import named
 
         of_rules = (file for folder in rules for file in folder.rglob("*.toml"))
         refuse_input(path, [*named(sources, path), *files, nearest_file(Path()), *of_rules])
@@ -41,7 +41,7 @@ def refuse_inputs(
 
 def check_fail_on(fail_on: str) -> None:
     """Refuse a severity that does not exist."""
-    from ppo_doctor.diagnose.gate_result import FAIL_ON
+    from ppo_doctor.diagnosis.gate_result import FAIL_ON
 
     if fail_on not in FAIL_ON:
         raise DoctorError(f"--fail-on {fail_on}: no such severity", hint=", ".join(FAIL_ON), code=ExitCode.USAGE)
@@ -58,10 +58,10 @@ def request_of(
     alias: Sequence[str] | None = None,
 ) -> Request:
     """Return how to read and judge, from the options that commands share, and the names that the project gives."""
-    from ppo_doctor.aliases import parse_alias
     from ppo_doctor.cli.policy import project_aliases
-    from ppo_doctor.configuration import parse_setting
-    from ppo_doctor.pipeline import Request
+    from ppo_doctor.runs.reading import Request
+    from ppo_doctor.trainers.aliases import parse_alias
+    from ppo_doctor.trainers.configuration import parse_setting
 
     return Request(
         settings=dict(parse_setting(text) for text in settings or ()),
@@ -82,7 +82,7 @@ def save_aliases(request: Request, runs: Sequence[RunSource]) -> None:
     Raises:
         DoctorError: there are none, there is no file beside which to write, or it cannot be written (exit code 2).
     """
-    from ppo_doctor.aliases import save
+    from ppo_doctor.trainers.aliases import save
 
     if not request.aliases:
         hint = "for example --alias G=episode_return --save-alias"
@@ -131,21 +131,21 @@ def complete_format(incomplete: str) -> list[str]:
 
 def complete_severity(incomplete: str) -> list[str]:
     """Return the values of --fail-on that begin so."""
-    from ppo_doctor.diagnose.gate_result import FAIL_ON
+    from ppo_doctor.diagnosis.gate_result import FAIL_ON
 
     return [name for name in FAIL_ON if name.startswith(incomplete)]
 
 
 def complete_framework(incomplete: str) -> list[str]:
     """Return the frameworks whose names begin so."""
-    from ppo_doctor.frameworks import profiles
+    from ppo_doctor.trainers.detection import profiles
 
     return sorted(name for name in profiles() if name.startswith(incomplete))
 
 
 def complete_alias(incomplete: str) -> list[str]:
     """Return NAME=METRIC for the metrics, settings and clocks that begin as what stands behind the `=`."""
-    from ppo_doctor.aliases import targets
+    from ppo_doctor.trainers.aliases import targets
 
     name, equals, begun = incomplete.rpartition("=")
     return [f"{name}={target}" for target in targets() if target.startswith(begun)] if equals else []
@@ -153,15 +153,15 @@ def complete_alias(incomplete: str) -> list[str]:
 
 def complete_rule(incomplete: str) -> list[str]:
     """Return the built-in rules whose names begin so."""
-    from ppo_doctor.rulepack import load_pack
+    from ppo_doctor.checks.rulepack import load_pack
 
     return sorted(rule.name for rule in load_pack().rules if rule.name.startswith(incomplete))
 
 
 def complete_name(incomplete: str) -> list[str]:
     """Return the names that begin so and have a page: what `explain` explains."""
+    from ppo_doctor.checks.rulepack import load_pack
     from ppo_doctor.cli.explain import entries
-    from ppo_doctor.rulepack import load_pack
 
     return sorted(entry.name for entry in entries(load_pack()) if entry.name.startswith(incomplete))
 

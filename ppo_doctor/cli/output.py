@@ -12,12 +12,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeAlias, TypeVar
 
-from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.model.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from ppo_doctor.model import Diagnosis, Run
+    from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.run import Run
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import Summary
 
@@ -321,7 +322,7 @@ def fitted(text: str, format: str, encoding: str) -> str:
     if text.isascii() or lookup(encoding).name.startswith("utf"):
         return text
     if format in ("json", "sarif"):
-        from ppo_doctor.report.json_text import ascii_only
+        from ppo_doctor.report.json_report import ascii_only
 
         return ascii_only(text)
     if format in ("html", "junit", "svg"):

@@ -14,17 +14,17 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ppo_doctor.aliases import read_table
-from ppo_doctor.compiled import LARGEST, parse_toml
-from ppo_doctor.diagnose.gate_result import FAIL_ON
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.metrics import METRICS
-from ppo_doctor.model import QUESTIONS
-from ppo_doctor.opening import contents
+from ppo_doctor.diagnosis.gate_result import FAIL_ON
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.model.opening import contents
+from ppo_doctor.model.toml_files import LARGEST, parse_toml
+from ppo_doctor.model.words import QUESTIONS
+from ppo_doctor.trainers.aliases import read_table
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Clause, Rule
-    from ppo_doctor.rulepack import Pack
+    from ppo_doctor.checks.rulepack import Pack
+    from ppo_doctor.model.rules import Clause, Rule
 
 KEYS = (
     *("fail-on", "require", "allow", "select", "ignore", "thresholds", "budgets", "baseline", "rules", "framework"),

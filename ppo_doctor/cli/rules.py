@@ -12,7 +12,7 @@ import typer
 from ppo_doctor.cli.application import rules_app
 from ppo_doctor.cli.options import RuleFolders
 from ppo_doctor.cli.output import write
-from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.model.errors import DoctorError, ExitCode
 
 #: What `rules new` writes; CODE and NAME stand for those of the new rule.
 TEMPLATE = Path(__file__).with_name("rule_template.toml")
@@ -21,7 +21,7 @@ TEMPLATE = Path(__file__).with_name("rule_template.toml")
 @rules_app.command("list")
 def list_rules(rules: RuleFolders = None) -> None:
     """List every rule: code, name, severity, link, the folder that it comes from, and title."""
-    from ppo_doctor.rulepack import load_pack
+    from ppo_doctor.checks.rulepack import load_pack
 
     pack = load_pack(rules or [])
     width = max(len(rule.name) for rule in pack.rules)
@@ -40,7 +40,7 @@ def new_rule(
     rules: RuleFolders = None,
 ) -> None:
     """Write a rule to start from, with cases that pass."""
-    from ppo_doctor.rulepack import load_pack
+    from ppo_doctor.checks.rulepack import load_pack
 
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         hint = "small letters, digits and hyphens: entropy-collapses-late"
@@ -81,9 +81,9 @@ def test_rules(
     ] = False,
 ) -> None:
     """Run the cases that rules carry."""
-    from ppo_doctor.rulepack import load_pack, prose
+    from ppo_doctor.checks.rulepack import load_pack, prose
+    from ppo_doctor.model.toml_schema import one_of
     from ppo_doctor.testing import run_case, values_of
-    from ppo_doctor.toml_schema import one_of
 
     pack = load_pack(rules or [])
     for name in names or ():

@@ -13,7 +13,7 @@ import select
 import sys
 from typing import TextIO
 
-from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.model.errors import DoctorError, ExitCode
 
 
 class _Descriptor(io.FileIO):

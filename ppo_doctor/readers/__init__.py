@@ -9,11 +9,11 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.model import Note
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.run import Note
 from ppo_doctor.readers.sniffing import sniff
 from ppo_doctor.readers.source import Source
-from ppo_doctor.table import EmbeddedConfig, Table
+from ppo_doctor.readers.table import EmbeddedConfig, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

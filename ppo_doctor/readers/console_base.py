@@ -8,18 +8,18 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ppo_doctor.ingest.naming import is_settings
-from ppo_doctor.model import SourceRef
+from ppo_doctor.model.run import SourceRef
 from ppo_doctor.readers.notes import Unread
 from ppo_doctor.readers.pack import Packer
+from ppo_doctor.readers.table import EmbeddedConfig
 from ppo_doctor.readers.values import LONGEST_TEXT, SCALED, Values, config_values, planned_of
-from ppo_doctor.table import EmbeddedConfig
+from ppo_doctor.trainers.names import is_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ppo_doctor.readers.source import Source
-    from ppo_doctor.table import Table
+    from ppo_doctor.readers.table import Table
 
     _Loose = tuple[int, Mapping[str, str]]
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ppo_doctor.ingest.naming import COUNTERS, LONGEST, metric_of, setting_of
-from ppo_doctor.literals import python_literal
+from ppo_doctor.model.literals import python_literal
 from ppo_doctor.readers.console_base import Dialect
 from ppo_doctor.readers.jsonl import CONFIG_KEYS
+from ppo_doctor.trainers.names import COUNTERS, LONGEST, metric_of, setting_of
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink

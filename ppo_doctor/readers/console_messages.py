@@ -6,10 +6,10 @@ import re
 from statistics import median_high
 from typing import TYPE_CHECKING, Protocol
 
-from ppo_doctor.model import DIED, RESUMED, SKIPPED, STOPPED_EARLY, SourceRef
+from ppo_doctor.model.run import DIED, RESUMED, SKIPPED, STOPPED_EARLY, SourceRef
 from ppo_doctor.readers.console_base import NUMBER, Dialect
 from ppo_doctor.readers.methods import may_name, method_of
-from ppo_doctor.table import METHOD_KEYS, SECTION, EmbeddedConfig
+from ppo_doctor.readers.table import METHOD_KEYS, SECTION, EmbeddedConfig
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink

@@ -10,10 +10,10 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ppo_doctor.ingest.settings_words import PLANNED
 from ppo_doctor.readers.console_base import MARKS, Dialect
 from ppo_doctor.readers.console_pairs import PLACE, PREFIX
 from ppo_doctor.readers.console_several import spelled_out
+from ppo_doctor.trainers.phrases import PLANNED
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink

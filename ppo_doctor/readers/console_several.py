@@ -6,8 +6,8 @@ import re
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
-from ppo_doctor.ingest.settings_words import PLANNED
 from ppo_doctor.readers.console_base import MARKS, Dialect
+from ppo_doctor.trainers.phrases import PLANNED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ppo_doctor.ingest.naming import COUNTERS, LONGEST, metric_of, setting_of
 from ppo_doctor.readers.console_base import NUMBER, WORD, Block, Dialect
+from ppo_doctor.trainers.names import COUNTERS, LONGEST, metric_of, setting_of
 
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from ppo_doctor.model import SourceRef
+from ppo_doctor.model.run import SourceRef
 from ppo_doctor.readers.jsonl import parse_lenient
 from ppo_doctor.readers.pack import Packer, disguise
 from ppo_doctor.readers.sniffing import cells_of, delimiter_of, leading_columns
+from ppo_doctor.readers.table import EmbeddedConfig, renamed
 from ppo_doctor.readers.values import LONGEST_TEXT, Values, config_values, parse
-from ppo_doctor.table import EmbeddedConfig, renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ppo_doctor.readers import Item
     from ppo_doctor.readers.source import Source
-    from ppo_doctor.table import Table
+    from ppo_doctor.readers.table import Table
 
 #: Rows read by their text after each flush, which tells how many decimals a column is printed with.
 _SAMPLE = 64

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppo_doctor.model import SourceRef
+from ppo_doctor.model.run import SourceRef
 from ppo_doctor.readers.csv_log import tag_of
 from ppo_doctor.readers.jsonl import CONFIG_KEYS, HEADER, Configurations
 from ppo_doctor.readers.pack import Packer
 from ppo_doctor.readers.points import Points
 from ppo_doctor.readers.sniffing import FRAME, is_frame
+from ppo_doctor.readers.table import EmbeddedConfig
 from ppo_doctor.readers.values import Values, config_values
-from ppo_doctor.table import EmbeddedConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

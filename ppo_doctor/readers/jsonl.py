@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ppo_doctor.model import SourceRef
+from ppo_doctor.model.run import SourceRef
 from ppo_doctor.readers.console_base import Line
 from ppo_doctor.readers.console_messages import Exceptions
 from ppo_doctor.readers.pack import Packer, disguise
+from ppo_doctor.readers.table import EmbeddedConfig
 from ppo_doctor.readers.values import Values, config_values
-from ppo_doctor.table import EmbeddedConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

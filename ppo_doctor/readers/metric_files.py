@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.model import SourceRef
-from ppo_doctor.opening import plain_file
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.opening import plain_file
+from ppo_doctor.model.run import SourceRef
 from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.points import Points, within
 from ppo_doctor.readers.source import Source
+from ppo_doctor.readers.table import EmbeddedConfig, Table
 from ppo_doctor.readers.values import value_of
-from ppo_doctor.table import EmbeddedConfig, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ppo_doctor.model import ConfigValue, FloatArray
+    from ppo_doctor.model.run import FloatArray
+    from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.readers import Item
 
-    #: A line, and whether a line of this file had a step → time in s, value, step; ValueError for what is none.
     Parser = Callable[[bytes, bool], tuple[float, float, int]]
 
 #: Metrics and parameters read of one run, and the longest parameter in bytes (MLflow's own limit is 8,000).

@@ -12,10 +12,10 @@ import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, NamedTuple
 
-from ppo_doctor.model import SourceRef
+from ppo_doctor.model.run import SourceRef
 from ppo_doctor.readers import console
+from ppo_doctor.readers.table import CELL, EmbeddedConfig
 from ppo_doctor.readers.values import parse
-from ppo_doctor.table import CELL, EmbeddedConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ppo_doctor.model import Note, NoteKind, SourceRef
+from ppo_doctor.model.run import Note, SourceRef
+from ppo_doctor.model.words import NoteKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.table import METHOD_KEYS, RUN_KEYS, SCIENTIFIC, Table
+from ppo_doctor.readers.table import METHOD_KEYS, RUN_KEYS, SCIENTIFIC, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from ppo_doctor.model import FloatArray
+    from ppo_doctor.model.run import FloatArray
     from ppo_doctor.readers.notes import Ledger
 
 # Two doubles next to the largest: no measurement comes out at these. Whatever a word like "nan1" or "1nan" turns into

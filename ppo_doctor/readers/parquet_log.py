@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppo_doctor.errors import DoctorError
+from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.readers.pack import Packer
-from ppo_doctor.table import Table
+from ppo_doctor.readers.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from ppo_doctor.model import BoolArray, FloatArray, IntArray
+    from ppo_doctor.model.run import BoolArray, FloatArray, IntArray
     from ppo_doctor.readers import Item
     from ppo_doctor.readers.source import Source
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.readers.pack import Keys
-from ppo_doctor.table import Table
+from ppo_doctor.readers.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from ppo_doctor.model import FloatArray, IntArray
+    from ppo_doctor.model.run import FloatArray, IntArray
     from ppo_doctor.readers.notes import Ledger
 
 #: Values gathered before they become tables; takes 40 bytes each.

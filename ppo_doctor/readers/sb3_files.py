@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from ppo_doctor.model import SourceRef
+from ppo_doctor.model.run import SourceRef
+from ppo_doctor.readers.table import EmbeddedConfig, Table
 from ppo_doctor.readers.values import config_values
-from ppo_doctor.table import EmbeddedConfig, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ppo_doctor.model import ConfigValue
+    from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.readers import Item
     from ppo_doctor.readers.notes import Ledger
     from ppo_doctor.readers.source import Source

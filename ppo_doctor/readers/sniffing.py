@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.opening import plain_file
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.opening import plain_file
 from ppo_doctor.readers.values import parse
 
 #: Lines that are looked at.

@@ -12,8 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.opening import opened, plain_file
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.opening import opened, plain_file
 from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.sniffing import sniff_binary
 

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.model import SourceRef
-from ppo_doctor.opening import plain_file
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.opening import plain_file
+from ppo_doctor.model.run import SourceRef
 from ppo_doctor.readers.pack import Packer
 from ppo_doctor.readers.points import Points, within
+from ppo_doctor.readers.table import EmbeddedConfig
 from ppo_doctor.readers.values import Values, config_values, value_of
-from ppo_doctor.table import EmbeddedConfig
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ppo_doctor.model import ConfigValue, FloatArray
+    from ppo_doctor.model.run import FloatArray
+    from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.readers import Item
     from ppo_doctor.readers.notes import Ledger
     from ppo_doctor.readers.source import Source

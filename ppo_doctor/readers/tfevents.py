@@ -14,26 +14,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import by_value
-from ppo_doctor.model import SourceRef
-from ppo_doctor.readers.event import BFLOAT16, event, hparams
+from ppo_doctor.model.arrays import by_value
+from ppo_doctor.model.run import SourceRef
+from ppo_doctor.readers.event import BFLOAT16, WireError, event, hparams
 from ppo_doctor.readers.points import Points, written
+from ppo_doctor.readers.table import EmbeddedConfig
 from ppo_doctor.readers.tfrecord import Framer, rows
 from ppo_doctor.readers.values import settings_in
-from ppo_doctor.readers.wire import WireError
-from ppo_doctor.table import EmbeddedConfig
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ppo_doctor.model import ConfigValue, FloatArray, IntArray
+    from ppo_doctor.model.run import FloatArray, IntArray
+    from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.readers import Item
     from ppo_doctor.readers.event import Event, Value
     from ppo_doctor.readers.source import Source
     from ppo_doctor.readers.tfrecord import Batch
 
     Octets = NDArray[np.uint8]
-    #: Parts of a batch, which come together in the order of the file: tags, steps, values, times, numbers of records.
     _Found = list[tuple[IntArray, IntArray, FloatArray, FloatArray, IntArray]]
 
 #: Kinds tried on the records of one length at a time, and kept per length; the rest is read one by one.

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.arrays import by_value
+from ppo_doctor.model.arrays import by_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from ppo_doctor.model import BoolArray, IntArray
+    from ppo_doctor.model.run import BoolArray, IntArray
     from ppo_doctor.readers.notes import Ledger
 
     Words = NDArray[np.uint32]

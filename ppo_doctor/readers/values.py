@@ -8,12 +8,12 @@ from collections import Counter
 from math import inf, isinf, log, nan
 from typing import TYPE_CHECKING, Any
 
-from ppo_doctor.ingest.settings_words import CLOCKS, PLANNED
+from ppo_doctor.trainers.phrases import CLOCKS, PLANNED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ppo_doctor.model import ConfigValue
+    from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.readers.notes import Ledger
 
 #: Spellings of "no value here"; a missing value is an absent key, never a NaN. Notebooks of transformers say "No Log".

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ppo_doctor.model import SourceRef
+from ppo_doctor.model.run import SourceRef
+from ppo_doctor.readers.event import BYTES, VARINT, WireError, fields, signed, text
 from ppo_doctor.readers.pack import Packer
+from ppo_doctor.readers.table import EmbeddedConfig
 from ppo_doctor.readers.values import Values, config_values
-from ppo_doctor.readers.wire import BYTES, VARINT, WireError, fields, signed, text
-from ppo_doctor.table import EmbeddedConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,9 +20,8 @@ from ppo_doctor.record.measures import Array, Tensor
 from ppo_doctor.record.values import here, line_of
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import RankedCause
-    from ppo_doctor.watch.monitor import Monitor
-
+    from ppo_doctor.cli.watch.monitor import Monitor
+    from ppo_doctor.model.diagnosis import RankedCause
 
 #: Records before the first judgement; then again once there are a quarter more, which makes some twenty judgements of a
 #: thousand records, or once a hundred times as long has gone by as the last one took: one per cent of the time.
@@ -129,18 +128,19 @@ class Online:
         """Import what judges only where it is asked for."""
         if self._monitor is not None:
             return
-        from ppo_doctor.pipeline import diagnose
-        from ppo_doctor.rulepack import load_pack
-        from ppo_doctor.watch.monitor import Monitor
+        from ppo_doctor.checks.rulepack import load_pack
+        from ppo_doctor.cli.watch.monitor import Monitor
+        from ppo_doctor.diagnosis.analyze import diagnose
 
         self._log = BytesIO()
         self._judge = partial(diagnose, pack=load_pack())
         self._monitor = Monitor(fail_on=self.stop_on or "never")
 
     def _judged(self) -> list[RankedCause]:
-        from ppo_doctor.errors import DoctorError
-        from ppo_doctor.pipeline import Request, runs_in_stream
-        from ppo_doctor.watch.monitor import cause_says
+        from ppo_doctor.cli.watch.monitor import cause_says
+        from ppo_doctor.diagnosis.analyze import runs_in_stream
+        from ppo_doctor.model.errors import DoctorError
+        from ppo_doctor.runs.reading import Request
 
         if self._monitor is None:
             return []

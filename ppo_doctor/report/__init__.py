@@ -8,14 +8,15 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from ppo_doctor.diagnose.gate_result import GateResult
-    from ppo_doctor.model import Diagnosis, Run
+    from ppo_doctor.diagnosis.gate_result import GateResult
+    from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.run import Run
     from ppo_doctor.report.json_report import Flow
     from ppo_doctor.report.summary import Summary
 

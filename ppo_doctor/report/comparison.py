@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.fleet import GAP, fitted, names, what
-from ppo_doctor.report.json_report import SCHEMA_VERSION, fields
-from ppo_doctor.report.json_text import Json, dump
+from ppo_doctor.report.json_report import SCHEMA_VERSION, Json, dump, fields
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
 from ppo_doctor.report.phrases import first_action
 from ppo_doctor.report.screen import AT_WIDTH, LINES, key_of
@@ -18,11 +17,10 @@ from ppo_doctor.report.words import VERDICT_STYLE, short
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ppo_doctor.compare import Comparison, Difference, Outcome, Side
     from ppo_doctor.report import RenderOptions
+    from ppo_doctor.report.compare import Comparison, Difference, Outcome, Side
     from ppo_doctor.report.summary import Summary
 
-    #: The cells of a row; a single one is a sentence.
     Cells: TypeAlias = tuple[str, ...]
 
 INDENT = 3

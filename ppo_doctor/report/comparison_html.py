@@ -13,9 +13,9 @@ from ppo_doctor.report.plots import Marks, plot
 from ppo_doctor.report.words import short
 
 if TYPE_CHECKING:
-    from ppo_doctor.compare import Comparison, Side
-    from ppo_doctor.model import Series
+    from ppo_doctor.model.run import Series
     from ppo_doctor.report import RenderOptions
+    from ppo_doctor.report.compare import Comparison, Side
 
 #: More plots would make a page that nobody reads to its end; `--all` draws all of them.
 MOST_PLOTS = 12

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ppo_doctor.model import ASKED, CHAIN, QUESTIONS, Severity
+from ppo_doctor.model.words import ASKED, CHAIN, QUESTIONS, Severity
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span
 from ppo_doctor.report.phrases import folder, relative
@@ -38,7 +38,8 @@ from ppo_doctor.report.words import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ppo_doctor.model import ChainLink, Diagnosis, Finding, LedgerEntry, Measurement, RankedCause
+    from ppo_doctor.model.diagnosis import ChainLink, Diagnosis, LedgerEntry, RankedCause
+    from ppo_doctor.model.rules import Finding, Measurement
     from ppo_doctor.report import RenderOptions
 
 INDENT = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
-from ppo_doctor.evidence import became
-from ppo_doctor.model import SEVERAL_RUNS
+from ppo_doctor.model.evidence import became
+from ppo_doctor.model.words import SEVERAL_RUNS
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
 from ppo_doctor.report.phrases import apart, first_action, title
@@ -15,7 +15,7 @@ from ppo_doctor.report.words import VERDICT_STYLE, VERDICTS, capital, count, flo
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ppo_doctor.model import Diagnosis
+    from ppo_doctor.model.diagnosis import Diagnosis
     from ppo_doctor.report.summary import Summary
 
     Judged: TypeAlias = tuple[Diagnosis, Summary]

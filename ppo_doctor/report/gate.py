@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ppo_doctor.errors import ExitCode
+from ppo_doctor.model.errors import ExitCode
 from ppo_doctor.report.escape import plain, prose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ppo_doctor.diagnose.gate_result import BaselineState, GateResult, Outcome
-    from ppo_doctor.report.json_text import Json
+    from ppo_doctor.diagnosis.gate_result import BaselineState, GateResult, Outcome
+    from ppo_doctor.report.json_report import Json
 
 #: Outcomes in the order in which they are printed; what passed is not printed.
 PRINTED: tuple[Outcome, ...] = ("failed", "open", "allowed", "known", "seldom")

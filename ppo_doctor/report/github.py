@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from ppo_doctor.diagnose.gate_result import failing
-from ppo_doctor.model import Severity
+from ppo_doctor.diagnosis.gate_result import failing
+from ppo_doctor.model.words import Severity
 from ppo_doctor.report import markdown, phrases
 from ppo_doctor.report.markup import command_data, command_property, slashes
 from ppo_doctor.report.summary import summarize
@@ -14,8 +14,9 @@ from ppo_doctor.report.words import capital, stopped
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from ppo_doctor.diagnose.gate_result import GateItem
-    from ppo_doctor.model import Diagnosis, Run, SourceRef
+    from ppo_doctor.diagnosis.gate_result import GateItem
+    from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.run import Run, SourceRef
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import ProblemSummary
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ppo_doctor.model import CHAIN
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.words import CHAIN
 from ppo_doctor.report import html_plots, phrases
 from ppo_doctor.report.html_details import accounts, details
 from ppo_doctor.report.html_markup import NOTHING, Markup, document, el, fold, join, row, table, text
@@ -18,7 +18,9 @@ from ppo_doctor.report.words import MARKS, UNIT, count, flowing, gravity, short
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ppo_doctor.model import ChainLink, Diagnosis, LinkState, Run, Verdict
+    from ppo_doctor.model.diagnosis import ChainLink, Diagnosis
+    from ppo_doctor.model.run import Run
+    from ppo_doctor.model.words import LinkState, Verdict
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import ProblemSummary, Row, Summary, Table
 

@@ -24,7 +24,10 @@ from ppo_doctor.report.words import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ppo_doctor.model import Diagnosis, Finding, LedgerEntry, RankedCause, Run, Status
+    from ppo_doctor.model.diagnosis import Diagnosis, LedgerEntry, RankedCause
+    from ppo_doctor.model.rules import Finding
+    from ppo_doctor.model.run import Run
+    from ppo_doctor.model.words import Status
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import Summary
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppo_doctor.evidence import drawn, number
+from ppo_doctor.model.evidence import drawn, number
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, text
 from ppo_doctor.report.phrases import causes_of
@@ -16,7 +16,9 @@ from ppo_doctor.report.words import capital, flowing
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ppo_doctor.model import Diagnosis, Finding, Run, Series
+    from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.rules import Finding
+    from ppo_doctor.model.run import Run, Series
     from ppo_doctor.report.plots import Marks
     from ppo_doctor.report.summary import ProblemSummary, Summary
 

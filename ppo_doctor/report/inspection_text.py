@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ppo_doctor.evidence import number
-from ppo_doctor.ingest.naming import parse
+from ppo_doctor.model.evidence import number
 from ppo_doctor.report.escape import plain
+from ppo_doctor.trainers.names import parse
 
 if TYPE_CHECKING:
-    from ppo_doctor.inspection import Inspection
-    from ppo_doctor.model import KeyUse
+    from ppo_doctor.diagnosis.inspection import Inspection
+    from ppo_doctor.model.words import KeyUse
 
 MOST_UNKNOWN = 20
 

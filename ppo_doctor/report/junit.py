@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
-from ppo_doctor.diagnose.gate_result import failing
-from ppo_doctor.evidence import says
+from ppo_doctor.diagnosis.gate_result import failing
+from ppo_doctor.model.evidence import says
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.report.markup import slashes, xml
 from ppo_doctor.report.summary import support
@@ -18,8 +18,10 @@ from ppo_doctor.report.words import remedy_says
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ppo_doctor.diagnose.gate_result import GateItem, GateResult
-    from ppo_doctor.model import Diagnosis, Finding, RankedCause, Run
+    from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
+    from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
+    from ppo_doctor.model.rules import Finding
+    from ppo_doctor.model.run import Run
     from ppo_doctor.report import RenderOptions
 
 Result = Literal["passed", "failure", "error", "skipped"]

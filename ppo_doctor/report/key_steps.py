@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.evidence import drawn
-from ppo_doctor.frameworks import of_settings
-from ppo_doctor.frameworks.settings import IN_FORCE
-from ppo_doctor.model import OUTCOMES
+from ppo_doctor.model.evidence import drawn
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.words import OUTCOMES
 from ppo_doctor.report.summary import FirstNonFinite, KeyStep, Row, Table, Trend
 from ppo_doctor.report.words import short
+from ppo_doctor.trainers.detection import of_settings
+from ppo_doctor.trainers.settings import IN_FORCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ppo_doctor.model import Finding, Run, Series
-    from ppo_doctor.model.run import IntArray
+    from ppo_doctor.model.rules import Finding
+    from ppo_doctor.model.run import IntArray, Run, Series
 
 #: Rows of a table, and how many of them the evidence of the leading cause may take.
 MOST_ROWS, MOST_OF_EVIDENCE = 6, 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ppo_doctor.model import CHAIN
+from ppo_doctor.model.words import CHAIN
 from ppo_doctor.report import phrases
 from ppo_doctor.report.gate import lines as gate_lines
 from ppo_doctor.report.markup import md, md_code, md_html, md_line
@@ -26,8 +26,10 @@ from ppo_doctor.report.words import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ppo_doctor.diagnose.gate_result import GateResult
-    from ppo_doctor.model import Diagnosis, Finding, RankedCause, Run
+    from ppo_doctor.diagnosis.gate_result import GateResult
+    from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
+    from ppo_doctor.model.rules import Finding
+    from ppo_doctor.model.run import Run
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import ProblemSummary, Summary, Table
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from os.path import commonprefix
 from typing import TYPE_CHECKING
 
-from ppo_doctor.evidence import became, way
+from ppo_doctor.model.evidence import became, way
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.words import (
     LONGEST_BOUND,
@@ -29,16 +29,9 @@ from ppo_doctor.report.words import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ppo_doctor.model import (
-        Diagnosis,
-        Finding,
-        Measurement,
-        Outcome,
-        RankedCause,
-        RunSummary,
-        SourceRef,
-        UpdatesPerBatch,
-    )
+    from ppo_doctor.model.diagnosis import Diagnosis, Outcome, RankedCause, RunSummary, UpdatesPerBatch
+    from ppo_doctor.model.rules import Finding, Measurement
+    from ppo_doctor.model.run import SourceRef
     from ppo_doctor.report.summary import Checks, FirstNonFinite, Open, ProblemSummary, Row, Summary, Table, Trend
 
 #: Shorter paths are printed as given everywhere.

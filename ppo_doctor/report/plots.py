@@ -11,14 +11,15 @@ from itertools import pairwise
 from sys import float_info
 from typing import TYPE_CHECKING
 
-from ppo_doctor.evidence import drawn, number
+from ppo_doctor.model.evidence import drawn, number
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.report.html_markup import Markup, el, join, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ppo_doctor.model import BoolArray, Evidence, Finding, FloatArray, IntArray, Run, Series
+    from ppo_doctor.model.rules import Evidence, Finding
+    from ppo_doctor.model.run import BoolArray, FloatArray, IntArray, Run, Series
 
 #: Columns of a plot; each keeps its least and greatest value, so a line has at most twice as many points.
 COLUMNS = 400

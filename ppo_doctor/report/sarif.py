@@ -12,11 +12,10 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ppo_doctor.evidence import says
-from ppo_doctor.model import Severity
+from ppo_doctor.model.evidence import says
+from ppo_doctor.model.words import Severity
 from ppo_doctor.report.escape import plain, prose
-from ppo_doctor.report.json_report import Flow
-from ppo_doctor.report.json_text import Json, element
+from ppo_doctor.report.json_report import Flow, Json, element
 from ppo_doctor.report.markup import slashes
 from ppo_doctor.report.summary import support
 from ppo_doctor.report.words import capital, remedy_says, stopped
@@ -24,8 +23,10 @@ from ppo_doctor.report.words import capital, remedy_says, stopped
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ppo_doctor.diagnose.gate_result import GateResult
-    from ppo_doctor.model import Diagnosis, Evidence, Finding, RankedCause, Run
+    from ppo_doctor.diagnosis.gate_result import GateResult
+    from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
+    from ppo_doctor.model.rules import Evidence, Finding
+    from ppo_doctor.model.run import Run
     from ppo_doctor.report import RenderOptions
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -17,7 +17,7 @@ from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, bound, capita
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ppo_doctor.model import Diagnosis
+    from ppo_doctor.model.diagnosis import Diagnosis
     from ppo_doctor.report.summary import ProblemSummary, Summary, Table
 
 #: Lines of a screen, and of one without a problem; and how wide such lines are.

@@ -9,15 +9,18 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppo_doctor.evidence import became, brief, gone, number, says
-from ppo_doctor.model import ASKED, DIED, LEFT_OPEN, QUESTIONS, WOULD_DECIDE, Remedy, Severity, SourceRef
+from ppo_doctor.model.evidence import became, brief, gone, number, says
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.rules import Remedy
+from ppo_doctor.model.run import DIED, SourceRef
+from ppo_doctor.model.words import ASKED, LEFT_OPEN, QUESTIONS, WOULD_DECIDE, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ppo_doctor.model import Diagnosis, Finding, Measurement, Outcome, Problem, RankedCause, Run
-    from ppo_doctor.model.diagnosis import Cost
+    from ppo_doctor.model.diagnosis import Cost, Diagnosis, Outcome, Problem, RankedCause
+    from ppo_doctor.model.rules import Finding, Measurement
+    from ppo_doctor.model.run import Run
     from ppo_doctor.model.words import Break, Confidence, Verdict
 
 #: Containers that are no text files, where nobody can look a line up.

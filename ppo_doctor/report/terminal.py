@@ -10,7 +10,7 @@ from dataclasses import replace
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from ppo_doctor.diagnose.gate_result import exit_code
+from ppo_doctor.diagnosis.gate_result import exit_code
 from ppo_doctor.report.details import details
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.fleet import fleet, gravest, gravest_first
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ppo_doctor.model import Diagnosis, Run
+    from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.run import Run
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import Summary
 

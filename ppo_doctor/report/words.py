@@ -6,27 +6,17 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from ppo_doctor.evidence import number, says
-from ppo_doctor.model import Severity
+from ppo_doctor.model.evidence import number, says
+from ppo_doctor.model.words import Severity
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ppo_doctor.model import (
-        ConfigValue,
-        Diagnosis,
-        Finding,
-        LedgerEntry,
-        LinkState,
-        Measurement,
-        RankedCause,
-        Remedy,
-        RunSummary,
-        UpdatesPerBatch,
-        Verdict,
-    )
+    from ppo_doctor.model.diagnosis import Diagnosis, LedgerEntry, RankedCause, RunSummary, UpdatesPerBatch
+    from ppo_doctor.model.rules import Finding, Measurement, Remedy
+    from ppo_doctor.model.words import ConfigValue, LinkState, Verdict
 
 VERDICT_STYLE: Mapping[Verdict, str] = {
     "healthy": "bold green",

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli.policy import KEYS, applied, read_policy
-from ppo_doctor.rulepack import load_pack
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "sample_logs"
@@ -42,7 +42,7 @@ def shell(script, folder, **variables):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GITHUB_")}
     # The plugin by name, for a checkout that was installed before it was declared; twice would be an error.
-    plugin = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "ppo_doctor.testing_plugin"}
+    plugin = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "ppo_doctor.cli.pytest_plugin"}
     environment = clean | {"PATH": path, **plugin, **variables}
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

@@ -8,11 +8,11 @@ from datetime import date
 import numpy as np
 import pytest
 
-from ppo_doctor.cli.baseline import Baseline, KnownFault
-from ppo_doctor.cli.decision import decide
+from ppo_doctor.cli.decision import Baseline, KnownFault, decide
 from ppo_doctor.cli.policy import Allowed, Policy, parse_budget
-from ppo_doctor.errors import ExitCode
-from ppo_doctor.model import Axis, Run, Series, Severity
+from ppo_doctor.model.errors import ExitCode
+from ppo_doctor.model.run import Axis, Run, Series
+from ppo_doctor.model.words import Severity
 from tests.report.cases import CASES, FLAT_GROUPS, LOG, inconclusive, unhealthy
 from tests.synthetic import a_problem
 

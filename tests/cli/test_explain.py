@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 import ppo_doctor.testing
-from ppo_doctor import frameworks
+from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli import explain
-from ppo_doctor.metrics import METRICS
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.trainers import detection as frameworks
 
 PACK = load_pack()
 CAUSE_HEADINGS = [
@@ -122,7 +122,7 @@ def test_a_cause_shows_the_report_of_a_sample_log():
 
 
 def test_a_pack_without_sample_logs_shows_cases_alone(monkeypatch, tmp_path):
-    monkeypatch.setattr("ppo_doctor.rulepack.builtin_rules", lambda: tmp_path / "rules")
+    monkeypatch.setattr("ppo_doctor.checks.rulepack.builtin_rules", lambda: tmp_path / "rules")
     page = explain.cause_page(PACK.cause("lr-zero"), PACK)
     assert "UNHEALTHY" not in page
     assert headings(page) == CAUSE_HEADINGS

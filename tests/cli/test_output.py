@@ -95,8 +95,8 @@ def test_standard_input_is_an_input(here):
 def test_an_export_replaces_no_input(here):
     """The interactive report names its file after the run was read."""
     from ppo_doctor.cli.output import files_of, write
-    from ppo_doctor.errors import DoctorError
-    from ppo_doctor.pipeline import load_run
+    from ppo_doctor.diagnosis.analyze import load_run
+    from ppo_doctor.model.errors import DoctorError
 
     read = files_of(load_run("run/progress.csv"))
     for name in ("run/progress.csv", "run/config.json"):
@@ -191,8 +191,9 @@ def test_what_fails_midway_leaves_the_file(here):
 )
 def test_what_was_written_is_not_kept(cli, here, monkeypatch, places, further):  # noqa: ARG001 - it works there
     """Neither a run nor its diagnosis is alive when the one after the next is judged, however many there are."""
-    from ppo_doctor import pipeline
-    from ppo_doctor.model import Diagnosis, Run
+    from ppo_doctor.diagnosis import analyze as pipeline
+    from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.run import Run
 
     judge = pipeline.diagnose
     alive: list[int] = []
@@ -220,7 +221,7 @@ def test_what_was_written_is_not_kept(cli, here, monkeypatch, places, further): 
 def test_processes_do_not_run_ahead(monkeypatch):
     """What other processes have judged waits to be taken: a few runs for each of them, not all there are."""
     from ppo_doctor.cli.judge import AHEAD, Attempt, judge_runs
-    from ppo_doctor.sources import RunSource
+    from ppo_doctor.runs.layouts import RunSource
 
     submitted: list[str] = []
 

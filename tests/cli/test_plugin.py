@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ppo_doctor.cli.policy import Policy
-from ppo_doctor.errors import DoctorError
+from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.testing import assert_healthy
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_logs"
@@ -20,7 +20,16 @@ SHORT = SAMPLES / "broken" / "three-records.canonical"
 
 
 def run_pytest(folder, *arguments):
-    command = [sys.executable, "-m", "pytest", "-p", "ppo_doctor.testing_plugin", "-p", "no:cacheprovider", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "ppo_doctor.cli.pytest_plugin",
+        "-p",
+        "no:cacheprovider",
+        *arguments,
+    ]
     environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         [str(part) for part in command], cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -55,7 +64,7 @@ def test_the_plugin_is_declared():
     import tomllib
 
     project = tomllib.loads((SAMPLES.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["entry-points"]["pytest11"] == {"ppo-doctor": "ppo_doctor.testing_plugin"}
+    assert project["entry-points"]["pytest11"] == {"ppo-doctor": "ppo_doctor.cli.pytest_plugin"}
 
 
 def test_assert_healthy_returns_the_diagnosis():

@@ -6,9 +6,9 @@ from datetime import date
 
 import pytest
 
+from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli.policy import Policy, applied, find_policy, project_aliases, read_policy
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.model.errors import DoctorError, ExitCode
 
 FULL = """
 fail-on = "medium"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.config_runs import run_of_settings
-from ppo_doctor.configs import UnreadableError, parse
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.reading import Request
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.runs.config_runs import run_of_settings
+from ppo_doctor.runs.reading import Request
+from ppo_doctor.trainers.config_formats import UnreadableError, parse
 
 
 def values(text):

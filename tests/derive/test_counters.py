@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.derive import Observations
-from ppo_doctor.pipeline import load_run
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.diagnosis.analyze import load_run
 from ppo_doctor.testing import case_run
 from tests.synthetic import a_series, an_axis, observe
 
@@ -18,7 +18,7 @@ def sb3(folder, epochs=10, rollout=2048, **settings):
     (folder / "progress.csv").write_text("\n".join([HEADER, *rows]))
     run = load_run(folder / "progress.csv", settings=settings)
     assert run.framework == "sb3"
-    return Observations(run)
+    return RunView(run)
 
 
 def k(seen):
@@ -48,8 +48,8 @@ def test_counters_beat_settings_and_settings_beat_defaults(tmp_path, told, known
 def test_defaults_of_a_trainer_whose_samples_are_others_are_none():
     config = {"env_id": "Pendulum-v1"}
     case = {"name": "a", "framework": "verl", "config": config, "series": {"approx_kl": "0.01x9"}}
-    assert k(Observations(case_run(case))) is None
-    assert k(Observations(case_run(case | {"config": {}}))) is not None
+    assert k(RunView(case_run(case))) is None
+    assert k(RunView(case_run(case | {"config": {}}))) is not None
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_defaults_of_a_trainer_whose_samples_are_others_are_none():
 )
 def test_a_default_of_one_step_is_none_where_the_log_clips(clipped, known):
     case = {"name": "a", "framework": "trl-grpo", "config": {}, "series": {"clip_fraction": clipped}}
-    seen = Observations(case_run(case))
+    seen = RunView(case_run(case))
     assert k(seen) == known
     assert seen.fact("updates_asked").value == "num_iterations"
 
@@ -85,15 +85,15 @@ def test_a_counter_of_an_unknown_trainer(values, iterations, value):
 def test_counters_are_known_by_their_words(tmp_path, name):
     rows = [f"{i},{12 * i},{1 - i / 50},{0.01 + i / 5000}" for i in range(20)]
     (tmp_path / "progress.csv").write_text("\n".join([f"iteration,{name},policy_loss,approx_kl", *rows]))
-    assert k(Observations(load_run(tmp_path / "progress.csv"))) == (12, "observed")
+    assert k(RunView(load_run(tmp_path / "progress.csv"))) == (12, "observed")
 
 
 def test_passes_that_were_run_with_the_configured_minibatches(tmp_path):
     rows = [f"{i},3,{1 - i / 50},{0.01 + i / 5000}" for i in range(20)]
     (tmp_path / "progress.csv").write_text("\n".join(["iteration,epochs_run,policy_loss,approx_kl", *rows]))
     run = load_run(tmp_path / "progress.csv", settings={"ppo_epochs": 10, "num_minibatches": 4})
-    assert k(Observations(run)) == (12, "observed")
-    asked = Observations(load_run(tmp_path / "progress.csv")).fact("updates_asked")
+    assert k(RunView(run)) == (12, "observed")
+    asked = RunView(load_run(tmp_path / "progress.csv")).fact("updates_asked")
     assert asked.value == "num_minibatches"
 
 
@@ -110,7 +110,7 @@ def test_rows_of_minibatches_are_counted(columns, counted, tmp_path):
     places = [(update, epoch, part) for update in range(6) for epoch in range(3) for part in range(2)]
     rows = [f"{u},{e},{p},{0.1 + i / 100},{i / 5000},{i / 4000}" for i, (u, e, p) in enumerate(places)]
     (tmp_path / "log.csv").write_text("\n".join([columns, *rows]))
-    assert k(Observations(load_run(tmp_path / "log.csv"))) == counted
+    assert k(RunView(load_run(tmp_path / "log.csv"))) == counted
 
 
 def test_a_log_that_says_that_updates_stop_early_needs_no_target():
@@ -124,5 +124,5 @@ def test_a_trainer_may_count_optimizer_steps_by_its_records(apart, counted, tmp_
     rows = [f'{{"step": {apart * (i + 1)}, "approx_policy_kl": 0.01, "policy_loss": -0.{i + 1:02}}}' for i in range(9)]
     (tmp_path / "log.jsonl").write_text("\n".join(rows))
     run = load_run(tmp_path / "log.jsonl", framework="torchtune")
-    assert (k(Observations(run)) or (None, "default"))[1] == (counted or (None, "default"))[1]
-    assert counted is None or k(Observations(run)) == counted
+    assert (k(RunView(run)) or (None, "default"))[1] == (counted or (None, "default"))[1]
+    assert counted is None or k(RunView(run)) == counted

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.derive import Observations
-from ppo_doctor.derive.groups import broken_groups
-from ppo_doctor.derive.words import words_unknown
+from ppo_doctor.checks.batches import broken_groups
+from ppo_doctor.checks.config import words_unknown
+from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.testing import case_run
 
 
 def seen(**config):
-    return Observations(case_run({"framework": "trl-grpo", "config": config}))
+    return RunView(case_run({"framework": "trl-grpo", "config": config}))
 
 
 @pytest.mark.parametrize(

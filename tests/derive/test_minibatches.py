@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.derive import Observations
-from ppo_doctor.pipeline import load_run
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.diagnosis.analyze import load_run
 
 
-def log(tmp_path: Path, first: float, later: float, within: float, **more: float) -> Observations:
+def log(tmp_path: Path, first: float, later: float, within: float, **more: float) -> RunView:
     """Return observations of six updates of two epochs with two minibatches, whose ratio is as far from 1 as told."""
     rows = [
         {"update": update, "epoch": epoch, "minibatch": minibatch, "policy_loss": 0.01 * minibatch, **more}
@@ -23,7 +23,7 @@ def log(tmp_path: Path, first: float, later: float, within: float, **more: float
     ]
     path = tmp_path / "minibatches.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return Observations(load_run(str(path)))
+    return RunView(load_run(str(path)))
 
 
 def test_each_place_of_an_update_has_its_records(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_log_of_updates_has_no_places(tmp_path: Path) -> None:
     path = tmp_path / "updates.jsonl"
     rows = [{"step": n, "ratio_max": 1.2, "ratio_min": 0.9, "approx_kl": 0.01, "policy_loss": 0.1} for n in range(9)]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    found = Observations(load_run(str(path)))
+    found = RunView(load_run(str(path)))
     names = ("batch_start_ratio_dev", "epoch_start_ratio_dev", "within_epoch_ratio_dev", "passes_logratio_std")
     assert [found.series(name) for name in names] == [None] * len(names)
 

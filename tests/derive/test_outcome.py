@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppo_doctor.derive.outcome import outcome
+from ppo_doctor.checks.outcome import outcome
 from ppo_doctor.testing import case_run
 
 

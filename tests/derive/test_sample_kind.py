@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from ppo_doctor.derive import Observations
-from ppo_doctor.engine import run_rules
-from ppo_doctor.errors import DoctorError
+from ppo_doctor.checks.engine import run_rules
+from ppo_doctor.checks.rule_files import build
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.kinds import FACETS, Facet, Witness
-from ppo_doctor.packfiles import build
-from ppo_doctor.rulepack import load_pack
 from ppo_doctor.testing import case_run
 from tests.synthetic import a_rule
 
@@ -20,7 +20,7 @@ PENDULUM = {"env_id": "Pendulum-v1"}
 
 def kind(framework="canonical", algorithm="ppo", config=None, **series):
     case = {"name": "a", "framework": framework, "algorithm": algorithm, "series": series, "config": config or {}}
-    return Observations(case_run(case)).kind
+    return RunView(case_run(case)).kind
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_only_what_is_known_excludes():
 
 
 def test_facets_are_facts():
-    seen = Observations(case_run({"name": "a", "config": PENDULUM, "series": {"value_loss": "1x9"}}))
+    seen = RunView(case_run({"name": "a", "config": PENDULUM, "series": {"value_loss": "1x9"}}))
     assert {name: seen.fact(name).value for name in FACETS} == {
         "samples": "episodes",
         "actions": "continuous",
@@ -138,13 +138,13 @@ def test_facets_are_facts():
 
 def test_a_check_of_completions_is_not_made_on_steps_of_episodes():
     run = case_run({"name": "a", "config": PENDULUM, "series": {"response_length": "200x30", "entropy": "2x30"}})
-    found = {finding.rule: finding for finding in run_rules(Observations(run), load_pack().rules)}
+    found = {finding.rule: finding for finding in run_rules(RunView(run), load_pack().rules)}
     assert found["answers-longer-than-sampled"].reason == "not for steps of episodes"
 
 
 def test_one_word_gates_a_rule():
     rule = a_rule("of-a-gaussian", kind={"actions": "continuous"})
-    seen = Observations(case_run({"name": "a", "config": {"env_id": "CartPole-v1"}, "series": {"entropy": "0.6x30"}}))
+    seen = RunView(case_run({"name": "a", "config": {"env_id": "CartPole-v1"}, "series": {"entropy": "0.6x30"}}))
     [found] = run_rules(seen, [rule])
     assert found.reason == "not for discrete actions"
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ppo_doctor.derive import Observations
-from ppo_doctor.pipeline import load_run
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.diagnosis.analyze import load_run
 
 GRPO = '{{"step": {n}, "reward": 0.{n}, "reward_std": 0.3, "loss": 0.01, "kl": 0.{n}, "learning_rate": {rate}}}'
 SB3 = "time/total_timesteps,train/approx_kl,train/learning_rate,train/n_updates,rollout/ep_rew_mean"
@@ -21,7 +21,7 @@ def observed(folder, framework, rate, *, kl=0.05, **settings):
         rows = [GRPO.format(n=n, rate=rate) for n in range(1, 10)]
     path = folder / ("progress.csv" if framework == "sb3" else "log.jsonl")
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return Observations(load_run(path, settings=settings, framework=framework))
+    return RunView(load_run(path, settings=settings, framework=framework))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def observed(folder, framework, rate, *, kl=0.05, **settings):
 )
 def test_what_a_rate_is_held_against(tmp_path, framework, rate, settings, least, most):
     seen = observed(tmp_path, framework, rate)
-    seen = Observations(replace(seen.run, config_raw=settings))
+    seen = RunView(replace(seen.run, config_raw=settings))
     assert seen.fact("rate_over_least").value == pytest.approx(least, rel=1e-3)
     assert seen.fact("rate_over_most").value == pytest.approx(most, rel=1e-3)
     assert "usual for" in seen.fact("rate_over_least").says
@@ -49,7 +49,7 @@ def test_what_a_rate_is_held_against(tmp_path, framework, rate, settings, least,
 def test_no_rate_is_held_against_nothing(tmp_path):
     run = observed(tmp_path, "sb3", 0.0003).run
     bare = replace(run, series={name: series for name, series in run.series.items() if name != "learning_rate"})
-    assert Observations(bare).fact("rate_over_most") is None
+    assert RunView(bare).fact("rate_over_most") is None
 
 
 @pytest.mark.parametrize(("kl", "most"), [(0.031, 100.0), (0.029, 1.0), (0.0, 100.0)])
@@ -80,5 +80,5 @@ def test_a_rate_at_which_no_update_goes_far_is_usual(tmp_path, records, keys, us
         for n, r in enumerate(records, start=1)
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    seen = Observations(load_run(path, framework="canonical", settings={}))
+    seen = RunView(load_run(path, framework="canonical", settings={}))
     assert (seen.fact("rate_over_most").value <= 1) is usual

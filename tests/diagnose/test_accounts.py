@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from ppo_doctor.diagnose.accounts import account
-from ppo_doctor.weighing import weights_of
+from ppo_doctor.checks.rule_files import weights_of
+from ppo_doctor.diagnosis.problems import account
 from tests.synthetic import a_cause, a_finding, a_rule
 
 RULE = {name: a_rule(name) for name in ("proof", "usual", "required", "excluding")}

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from ppo_doctor import analyze
-from ppo_doctor.diagnose.chain import chain, follows
-from ppo_doctor.model import CHAIN, LINKS, Link, SourceRef
-from ppo_doctor.rulepack import check_references, load_pack
+from ppo_doctor.checks.rulepack import check_references, load_pack
+from ppo_doctor.diagnosis.findings import chain, follows
+from ppo_doctor.model.rules import Link
+from ppo_doctor.model.run import SourceRef
+from ppo_doctor.model.words import CHAIN, LINKS
 from tests.synthetic import EVIDENCE, a_finding, a_rule
 
 LOG = SourceRef(path="run.jsonl", line=7)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.diagnose.costs import COSTS, costs
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.findings import COSTS, costs
 from ppo_doctor.testing import case_run
 from tests.synthetic import a_finding, a_rule
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppo_doctor.model import Note, SourceRef
-from ppo_doctor.pipeline import diagnose
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.analyze import diagnose
+from ppo_doctor.model.run import Note, SourceRef
 from ppo_doctor.testing import case_run
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.diagnose.problems import LEVEL_DB, LIKELY_DB, SPEAKS_DB, in_order, problems
-from ppo_doctor.model import Severity
+from ppo_doctor.diagnosis.problems import LEVEL_DB, LIKELY_DB, SPEAKS_DB, in_order, problems
+from ppo_doctor.model.words import Severity
 from tests.synthetic import a_cause, a_finding, a_rule
 
 RULES = [a_rule(name) for name in ("one", "two", "three")]

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppo_doctor.diagnose.remedies import MOST_REMEDIES, fitting, target
-from ppo_doctor.frameworks import profiles
-from ppo_doctor.model import Axis, ConfigValue, Remedy, Run, Series, Setting, SourceRef
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.first_step import MOST_REMEDIES, fitting, target
+from ppo_doctor.model.rules import Remedy
+from ppo_doctor.model.run import Axis, Run, Series, Setting, SourceRef
+from ppo_doctor.model.words import ConfigValue
+from ppo_doctor.trainers.detection import profiles
 
 PLACE = SourceRef(path="config.json")
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.diagnose.problems import problems
-from ppo_doctor.diagnose.shown import problems_shown
-from ppo_doctor.model import ChainLink, Outcome, Severity
+from ppo_doctor.diagnosis.findings import problems_shown
+from ppo_doctor.diagnosis.problems import problems
+from ppo_doctor.model.diagnosis import ChainLink, Outcome
+from ppo_doctor.model.words import Severity
 from tests.synthetic import a_cause, a_finding, a_rule
 
 LIGHT, GRAVE = a_rule("light", severity="medium", link="critic"), a_rule("grave", severity="critical", link="loss")

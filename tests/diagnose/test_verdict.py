@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.diagnose.problems import problems
-from ppo_doctor.diagnose.shown import problems_shown
-from ppo_doctor.diagnose.verdict import SELDOM, unexplained, verdict
-from ppo_doctor.model import ChainLink, Coverage, Outcome
+from ppo_doctor.diagnosis.findings import SELDOM, problems_shown, unexplained, verdict
+from ppo_doctor.diagnosis.problems import problems
+from ppo_doctor.model.diagnosis import ChainLink, Coverage, Outcome
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule
 
 SYMPTOM, GRAVE = a_rule("symptom"), a_rule("grave", severity="critical")

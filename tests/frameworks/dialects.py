@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ppo_doctor.builder import RunBuilder
-from ppo_doctor.frameworks import MetricProfile, Profile
-from ppo_doctor.model import Series
-from ppo_doctor.table import Table
+from ppo_doctor.model.run import Series
+from ppo_doctor.readers.table import Table
+from ppo_doctor.runs.builder import RunBuilder
+from ppo_doctor.trainers.profiles import MetricProfile, Profile
 
 #: What a pattern is filled with.
 WILD = "default_policy"

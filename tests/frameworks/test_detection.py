@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from ppo_doctor import frameworks
+from ppo_doctor.trainers import detection as frameworks
 
 from .keysets import KeySet, keysets
 

@@ -6,16 +6,16 @@ import math
 
 import pytest
 
-from ppo_doctor.derive import Observations
-from ppo_doctor.derive.foreign import WITHOUT_CRITIC
-from ppo_doctor.engine import check
-from ppo_doctor.evidence import says
-from ppo_doctor.frameworks import domains, names_of_settings, profiles
-from ppo_doctor.frameworks.settings import SETTINGS
-from ppo_doctor.frameworks.spelling import nearest, one_slip
-from ppo_doctor.ingest.naming import setting_of
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.engine import check
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.checks.run_kind import WITHOUT_CRITIC
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.model.evidence import says
 from ppo_doctor.testing import case_run
+from ppo_doctor.trainers import settings as domains
+from ppo_doctor.trainers.detection import names_of_settings, profiles
+from ppo_doctor.trainers.names import setting_of
+from ppo_doctor.trainers.settings import SETTINGS, nearest, one_slip
 
 PROFILES = {name: profile for name, profile in profiles().items() if profile.ppo_family}
 COUNTED = {limit.counted_by for limit in domains.WRONG} | {domains.UNUSUAL, domains.IMPOSSIBLE}
@@ -55,7 +55,7 @@ OTHER_KEYS = (
 def fired(framework, config, quantities=None):
     """Return rule → what it says, for a configuration that is all there is."""
     run = case_run({"framework": framework, "config": config})
-    found = [check(Observations(run), rule) for name, rule in RULES.items() if quantities is None or name in quantities]
+    found = [check(RunView(run), rule) for name, rule in RULES.items() if quantities is None or name in quantities]
     return {finding.rule: says(finding) for finding in found if finding.status == "fired"}
 
 
@@ -199,7 +199,7 @@ def test_a_log_that_shows_another_value_overrules_the_configuration():
     shown = case_run(case | {"series": {"clip_range": "0.2x9"}})
     alike = case_run(case | {"series": {"clip_range": "0x9"}})
     without = case_run(case | {"series": {"approx_kl": "0.01x9"}})
-    statuses = [check(Observations(run), RULES[domains.CLIP_CLOSED]).status for run in (shown, alike, without)]
+    statuses = [check(RunView(run), RULES[domains.CLIP_CLOSED]).status for run in (shown, alike, without)]
     assert statuses == ["skipped", "fired", "fired"]
 
 

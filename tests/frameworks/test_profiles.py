@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from ppo_doctor import frameworks
-from ppo_doctor.compiled import parse_folder, parse_toml, toml_files
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.frameworks.packing import COMPONENTS
-from ppo_doctor.frameworks.settings import SETTINGS
-from ppo_doctor.metrics import METRICS
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.model.toml_files import parse_folder, parse_toml, toml_files
+from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers.packing import COMPONENTS
+from ppo_doctor.trainers.settings import SETTINGS
 
 PROFILES = frameworks.profiles()
 PPO = sorted(name for name, profile in PROFILES.items() if profile.ppo_family)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor import frameworks
+from ppo_doctor.trainers import detection as frameworks
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "real-logs"
 pytestmark = pytest.mark.skipif(not (REAL / "manifest.csv").is_file(), reason="real logs are not at hand")
@@ -89,7 +89,7 @@ def text_logs() -> list[tuple[str, Path, str]]:
 @pytest.mark.parametrize(("path", "name"), [log[1:] for log in text_logs()], ids=[log[0] for log in text_logs()])
 def test_logs_as_they_are_read(path: Path, name: str) -> None:
     readers = pytest.importorskip("ppo_doctor.readers")
-    from ppo_doctor.table import Table
+    from ppo_doctor.readers.table import Table
 
     _, items = readers.read(path)
     keys = {key for item in items if isinstance(item, Table) for key in item.columns}

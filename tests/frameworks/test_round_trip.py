@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppo_doctor import frameworks
+from ppo_doctor.trainers import detection as frameworks
 
 from .dialects import WILD, canonical_values, native_key, read_back, written
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor import configuration, frameworks
-from ppo_doctor.frameworks import updates
-from ppo_doctor.frameworks.planning import configured_updates, deciding_setting
-from ppo_doctor.frameworks.updates import FUNCTIONS
-from ppo_doctor.model import SourceRef
+from ppo_doctor.model.run import SourceRef
+from ppo_doctor.trainers import configuration, updates
+from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers.updates import FUNCTIONS, configured_updates, deciding_setting
 
 
 def planned(name: str, **settings: float) -> tuple[float, str] | None:

@@ -7,8 +7,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from ppo_doctor.ingest.assignment import _matched, looks_like_ppo
-from ppo_doctor.ingest.unnamed import by_form
+from ppo_doctor.trainers.assignment import _matched, looks_like_ppo
+from ppo_doctor.trainers.unnamed import by_form
 
 RECORDS = 120
 

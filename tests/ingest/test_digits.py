@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppo_doctor.ingest.digits import inferred_decimals, with_common_resolution, with_signed_zeros
-from ppo_doctor.model import Resolution
+from ppo_doctor.model.run import Resolution
+from ppo_doctor.trainers.column_values import inferred_decimals, with_common_resolution, with_signed_zeros
 from tests.synthetic import a_series, an_axis
 
 

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from ppo_doctor.ingest.first_minibatch import is_named_so
-from ppo_doctor.pipeline import Request, read_runs
+from ppo_doctor.diagnosis.analyze import read_runs
+from ppo_doctor.runs.reading import Request
+from ppo_doctor.trainers.column_values import is_named_so
 
 
 @pytest.mark.parametrize(

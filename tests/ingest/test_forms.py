@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ppo_doctor.ingest import forms
-from ppo_doctor.ingest.forms import OTHER, UNUSUAL, described, form, log_odds, numbers, support
-from ppo_doctor.metrics import METRICS
+from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.trainers import assignment as forms
+from ppo_doctor.trainers.assignment import OTHER, UNUSUAL, described, form, log_odds, numbers, support
 
 AT = np.arange(80)
 NOISE = np.random.default_rng(0)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ppo_doctor.ingest.meaning import generations, settled
-from ppo_doctor.model import Axis, Resolution, Series
-from ppo_doctor.pipeline import load_run
+from ppo_doctor.diagnosis.analyze import load_run
+from ppo_doctor.model.run import Axis, Resolution, Series
+from ppo_doctor.trainers.column_values import generations, settled
 
 
 def series(name: str, values: list[float]) -> Series:

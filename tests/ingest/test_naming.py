@@ -5,21 +5,22 @@ from __future__ import annotations
 import pytest
 
 from lab.names import of_profiles
-from ppo_doctor import frameworks
-from ppo_doctor.frameworks import near_misses
-from ppo_doctor.frameworks.settings import SETTINGS as KNOWN_SETTINGS
-from ppo_doctor.ingest.columns import clocks, siblings
-from ppo_doctor.ingest.naming import (
+from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers.detection import near_misses
+from ppo_doctor.trainers.names import (
     aliases,
+    clocks,
     is_settings,
     metric_of,
     of_groups,
     of_language,
     parse,
     setting_of,
+    siblings,
 )
-from ppo_doctor.ingest.settings_words import SETTINGS
-from ppo_doctor.metrics import METRICS
+from ppo_doctor.trainers.phrases import SETTINGS
+from ppo_doctor.trainers.settings import SETTINGS as KNOWN_SETTINGS
 
 MEANT = (
     ("Train/ApproxKL", "approx_kl"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppo_doctor.ingest.own_names import by_words, is_outside, plain, says, told_by
+from ppo_doctor.trainers.own_names import by_words, is_outside, plain, says, told_by
 
 
 def told(key, *others):

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ppo_doctor.ingest.units import in_own_units
+from ppo_doctor.trainers.units import in_own_units
 from tests.synthetic import a_series as series
 
 

@@ -7,11 +7,12 @@ import json
 import numpy as np
 import pytest
 
-from ppo_doctor.ingest.left_over import settings_shown
-from ppo_doctor.ingest.relations import related
-from ppo_doctor.ingest.settings_words import PLANNED
-from ppo_doctor.ingest.unnamed import by_form
-from ppo_doctor.pipeline import Request, read_runs
+from ppo_doctor.diagnosis.analyze import read_runs
+from ppo_doctor.runs.reading import Request
+from ppo_doctor.trainers.left_over import settings_shown
+from ppo_doctor.trainers.phrases import PLANNED
+from ppo_doctor.trainers.relations import related
+from ppo_doctor.trainers.unnamed import by_form
 
 RECORDS = 100
 AT = np.arange(RECORDS)

@@ -9,10 +9,10 @@ from itertools import pairwise
 
 import pytest
 
-from ppo_doctor.model import Note
+from ppo_doctor.model.run import Note
 from ppo_doctor.readers import READERS, read_source
 from ppo_doctor.readers.source import Source
-from ppo_doctor.table import EmbeddedConfig, Table
+from ppo_doctor.readers.table import EmbeddedConfig, Table
 
 
 @dataclass

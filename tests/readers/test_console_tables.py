@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.pipeline import load_run
+from ppo_doctor.diagnosis.analyze import load_run
 
 ELEGANT = (
     "ID     Step    Time |    avgR   stdR   avgS  stdS |    expR   objC   objA   etc.\n"

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from ppo_doctor.errors import DoctorError
+from ppo_doctor.model.errors import DoctorError
 from tests.readers.conftest import read_back
 
 needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")

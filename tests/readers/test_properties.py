@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.readers import READERS, sniff
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.readers import READERS
+from ppo_doctor.readers.sniffing import sniff
 
 #: `make fuzz` draws anew, and many more.
 MORE = 1 if settings().derandomize else 6

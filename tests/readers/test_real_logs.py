@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.errors import DoctorError
+from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.readers import read
 
 DEFAULT = Path(__file__).parents[2] / ".." / "shared" / "real-logs"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppo_doctor.errors import DoctorError
+from ppo_doctor.model.errors import DoctorError
 from tests.readers.conftest import read_back
 
 RUNS = settings(max_examples=60)

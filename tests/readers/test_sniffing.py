@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from ppo_doctor.readers import READERS, sniff
+from ppo_doctor.readers import READERS
+from ppo_doctor.readers.sniffing import sniff
 
 RECORD = {"loss": 0.5, "kl": 0.01}
 CASES = [

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ppo_doctor.errors import DoctorError, ExitCode
+from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.readers import read, read_source, source
 from tests.readers.conftest import gather
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.model import Note
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.run import Note
 from ppo_doctor.readers import read_source, tfevents, tfrecord
 from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.source import Source
+from ppo_doctor.readers.table import Table
 from ppo_doctor.readers.tfrecord import crc32c
-from ppo_doctor.table import Table
 from tests.readers.conftest import gather
 from tests.readers.event_files import event, event_file, masked, record, scalar, version
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppo_doctor.errors import DoctorError
+from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.readers import read, sqlite_log
 from ppo_doctor.readers.metric_files import is_mlflow_run, read_mlflow_run
 from ppo_doctor.readers.notes import Ledger

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppo_doctor.model import Note
+from ppo_doctor.model.run import Note
 from ppo_doctor.readers import wandb_log
 from ppo_doctor.readers.source import Source
-from ppo_doctor.table import EmbeddedConfig, Table
+from ppo_doctor.readers.table import EmbeddedConfig, Table
 from tests.readers.conftest import gather
 from tests.readers.event_files import field
 from tests.readers.wandb_files import BLOCK, HEADER, config, framed, history, item, leave, run, run_file

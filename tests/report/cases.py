@@ -7,27 +7,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ppo_doctor.evidence import says
-from ppo_doctor.model import (
-    CHAIN,
+from ppo_doctor.model.diagnosis import (
     ChainLink,
     Coverage,
     Diagnosis,
-    Evidence,
-    Finding,
     LedgerEntry,
-    Measurement,
     Outcome,
     Problem,
     RankedCause,
-    Remedy,
     RunSummary,
-    Severity,
-    SourceRef,
-    SourceSummary,
     Unjudged,
     UpdatesPerBatch,
 )
+from ppo_doctor.model.evidence import says
+from ppo_doctor.model.rules import Evidence, Finding, Measurement, Remedy
+from ppo_doctor.model.run import SourceRef, SourceSummary
+from ppo_doctor.model.words import CHAIN, Severity
 
 LOG = "runs/exp1/run.jsonl"
 UNJUDGED = (

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from ppo_doctor.cli.compare import compare_sources
-from ppo_doctor.compare import Comparison, Difference
-from ppo_doctor.pipeline import Request
 from ppo_doctor.report import RenderOptions
+from ppo_doctor.report.compare import Comparison, Difference
 from ppo_doctor.report.comparison import text
 from ppo_doctor.report.comparison_html import page
 from ppo_doctor.report.layout import columns
+from ppo_doctor.runs.reading import Request
 from tests.report.golden import check_golden
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_logs"

@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppo_doctor.model import Cause, Diagnosis, Run
+from ppo_doctor.model.diagnosis import Diagnosis
+from ppo_doctor.model.rules import Cause
+from ppo_doctor.model.run import Run
 from ppo_doctor.report import RenderOptions, render
 from ppo_doctor.report.layout import columns
 

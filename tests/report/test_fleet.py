@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ppo_doctor.model import Remedy
+from ppo_doctor.model.rules import Remedy
 from ppo_doctor.report import RenderOptions, render_many
 from ppo_doctor.report.fleet import cut, fleet
 from ppo_doctor.report.layout import Page, columns

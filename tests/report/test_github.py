@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ppo_doctor.diagnose.gate_result import GateItem, GateResult
-from ppo_doctor.errors import ExitCode
+from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
+from ppo_doctor.model.errors import ExitCode
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
 from ppo_doctor.report.github import MOST, guarded, summary
 from tests.report.cases import CASES, LOG, unhealthy

@@ -20,7 +20,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from ppo_doctor.model import Axis, Diagnosis, Run, Series
+from ppo_doctor.model.diagnosis import Diagnosis
+from ppo_doctor.model.run import Axis, Run, Series
 from ppo_doctor.report import FORMATS, RenderOptions, render, render_error, render_many
 from ppo_doctor.report.escape import unsafe
 from ppo_doctor.report.github import summary

@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppo_doctor.evidence import drawn
-from ppo_doctor.model import CHAIN, Axis, Diagnosis, Run, Series, Severity
+from ppo_doctor.model.diagnosis import Diagnosis
+from ppo_doctor.model.evidence import drawn
+from ppo_doctor.model.run import Axis, Run, Series
+from ppo_doctor.model.words import CHAIN, Severity
 from ppo_doctor.report import RenderOptions, render, render_many
 from ppo_doctor.report.html import key_steps
 from ppo_doctor.report.html_markup import el, text

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from ppo_doctor.errors import DoctorError
+from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
 
 from .cases import CASES, ZERO, diagnosis, hostile, unhealthy

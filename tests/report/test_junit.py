@@ -6,8 +6,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from ppo_doctor.diagnose.gate_result import GateItem, GateResult
-from ppo_doctor.errors import ExitCode
+from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
+from ppo_doctor.model.errors import ExitCode
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
 from tests.report.cases import CASES, LOG, unhealthy
 from tests.report.golden import check_golden

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppo_doctor.model import Evidence, Finding, Run, Severity, SourceRef
+from ppo_doctor.model.rules import Evidence, Finding
+from ppo_doctor.model.run import Run, SourceRef
+from ppo_doctor.model.words import Severity
 from ppo_doctor.report.key_steps import USUAL, USUAL_ONCE, first_non_finite, usual
 from tests.report.test_summary import a_run, series
 

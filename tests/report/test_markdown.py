@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
-from ppo_doctor.diagnose.gate_result import GateItem, GateResult
-from ppo_doctor.errors import ExitCode
+from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
+from ppo_doctor.model.errors import ExitCode
 from ppo_doctor.report import RenderOptions, render, render_many
 from ppo_doctor.report.markup import md, md_code, md_line
 from tests.report.cases import CASES, LOG, unhealthy

@@ -8,8 +8,7 @@ import pytest
 
 from ppo_doctor.report import RenderOptions, render
 from ppo_doctor.report.escape import bounded, plain, prose
-from ppo_doctor.report.layout import BOUND, Page, Span, columns, spans, wrap
-from ppo_doctor.report.sparkline import sparkline
+from ppo_doctor.report.layout import BOUND, Page, Span, columns, spans, sparkline, wrap
 
 from .cases import ATTACK, CASES, ZALGO
 

@@ -14,23 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ppo_doctor.model import Axis, Series
-from ppo_doctor.report.plots import (
-    HEAD,
-    HEIGHT,
-    Mark,
-    Marks,
-    label,
-    plot,
-    scale,
-    step_label,
-    step_ticks,
-    thin,
-    ticks,
-)
+from ppo_doctor.model.run import Axis, Series
+from ppo_doctor.report.plots import HEAD, HEIGHT, Mark, Marks, label, plot, scale, step_label, step_ticks, thin, ticks
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import FloatArray
+    from ppo_doctor.model.run import FloatArray
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True, width=64)
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)

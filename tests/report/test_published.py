@@ -10,8 +10,8 @@ import pytest
 import xmlschema
 from jsonschema import Draft7Validator
 
-from ppo_doctor.diagnose.gate_result import GateItem, GateResult
-from ppo_doctor.errors import ExitCode
+from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
+from ppo_doctor.model.errors import ExitCode
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
 
 from .cases import CASES, LOG

@@ -10,9 +10,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from ppo_doctor.diagnose.gate_result import GateItem, GateResult
-from ppo_doctor.errors import ExitCode
-from ppo_doctor.model import Severity, SourceRef
+from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
+from ppo_doctor.model.errors import ExitCode
+from ppo_doctor.model.run import SourceRef
+from ppo_doctor.model.words import Severity
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
 from ppo_doctor.report.sarif import location
 from tests.report.cases import CASES, LOG, unhealthy

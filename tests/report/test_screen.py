@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.derive.table import DERIVED
-from ppo_doctor.metrics import METRICS
-from ppo_doctor.model import Confidence, Diagnosis, Run
-from ppo_doctor.pipeline import load_run
+from ppo_doctor.checks.statistics import DERIVED
+from ppo_doctor.diagnosis.analyze import load_run
+from ppo_doctor.model.diagnosis import Diagnosis
+from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.model.run import Run
+from ppo_doctor.model.words import Confidence
 from ppo_doctor.report import RenderOptions, render
 
 from .cases import CASES, FLAT_GROUPS, LOG, NOTHING_TO_LEARN, ZERO, healthy, unhealthy
@@ -30,8 +32,8 @@ INTERNAL = re.compile(rf"\b({'|'.join(name for name in DERIVED if name not in ME
 
 @cache
 def judged(path: str) -> tuple[Diagnosis, Run]:
-    from ppo_doctor.pipeline import diagnose
-    from ppo_doctor.rulepack import load_pack
+    from ppo_doctor.checks.rulepack import load_pack
+    from ppo_doctor.diagnosis.analyze import diagnose
 
     run = load_run(SAMPLES / path)
     return diagnose(run, load_pack()), run

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppo_doctor.model import Axis, Evidence, Finding, Measurement, Note, Remedy, Run, Series, Severity
+from ppo_doctor.model.rules import Evidence, Finding, Measurement, Remedy
+from ppo_doctor.model.run import Axis, Note, Run, Series
+from ppo_doctor.model.words import Severity
 from ppo_doctor.report.summary import MOST_REMEDIES, remedies, summarize
 from ppo_doctor.report.words import short
 from tests.report.cases import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from ppo_doctor.model import Diagnosis
+from ppo_doctor.model.diagnosis import Diagnosis
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
 from ppo_doctor.report.layout import columns
 from ppo_doctor.report.terminal import wants_color

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ppo_doctor.model import Remedy
+from ppo_doctor.model.rules import Remedy
 from ppo_doctor.report.words import remedy_says
 
 

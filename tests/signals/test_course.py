@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppo_doctor.signals.course import all_known, any_known, both, course, paired, zero_share
+from ppo_doctor.checks.series import all_known, any_known, both, course, paired, zero_share
 from tests.synthetic import a_series
 
 

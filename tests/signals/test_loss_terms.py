@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppo_doctor.derive import Observations
-from ppo_doctor.model import Axis, Run, Series
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.model.run import Axis, Run, Series
 
 RNG = np.random.default_rng(5)
 POLICY, VALUE, ENTROPY, KL = (
@@ -21,7 +21,7 @@ def fact(name: str, loss: np.ndarray, *, windows: dict[str, str] | None = None, 
         key: Series(name=key, raw=key, axis=axis, values=values, aggregation=(windows or {}).get(key))
         for key, values in columns.items()
     }
-    found = Observations(Run(id="run", framework="", algorithm="ppo", sources=(), series=series)).fact(name)
+    found = RunView(Run(id="run", framework="", algorithm="ppo", sources=(), series=series)).fact(name)
     return None if found is None else float(str(found.value))
 
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from ppo_doctor.derive import Observations
-from ppo_doctor.pipeline import load_run
+from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.diagnosis.analyze import load_run
 
 
 def first(folder, steps, values, rate=None, framework="trl-grpo", **settings):
@@ -18,7 +18,7 @@ def first(folder, steps, values, rate=None, framework="trl-grpo", **settings):
     ]
     path = folder / "log.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    fact = Observations(load_run(path, settings=settings, framework=framework)).fact("reference_first")
+    fact = RunView(load_run(path, settings=settings, framework=framework)).fact("reference_first")
     return None if fact is None else fact.value
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ppo_doctor.derive import Observations
+from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.testing import case_run
 
 K4 = {"ppo_epochs": 4, "num_minibatches": 4}
@@ -15,7 +15,7 @@ FALLS, STAYS = "1.4-0.03x19", "1.4x19"
 
 
 def told(name, config=None, framework="canonical", **series):
-    found = Observations(case_run({"framework": framework, "series": series, "config": config or {}})).fact(name)
+    found = RunView(case_run({"framework": framework, "series": series, "config": config or {}})).fact(name)
     return None if found is None else bool(found.value)
 
 
@@ -154,12 +154,12 @@ def test_a_kl_to_the_reference_that_grows_shows_movement_however_small():
 
 
 def test_large_first_updates_are_told_by_a_number_that_the_log_holds_and_where():
-    found = Observations(case_run({"series": {"approx_kl": "0.02 0.9 0.02x18"}})).fact("divergence_violent")
+    found = RunView(case_run({"series": {"approx_kl": "0.02 0.9 0.02x18"}})).fact("divergence_violent")
     assert found is not None
     assert found.value == pytest.approx(0.3)
     assert "0.9 at step 1" in found.says
     assert found.source.line == 2
-    usual = Observations(case_run({"series": {"approx_kl": "0.02x9 0.2x10"}})).fact("divergence_violent")
+    usual = RunView(case_run({"series": {"approx_kl": "0.02x9 0.2x10"}})).fact("divergence_violent")
     assert usual is not None
     assert usual.value == pytest.approx(0.2)
 
@@ -168,7 +168,7 @@ FADES = "0.005x9 0.00006x190"
 
 
 def fading(config=None, **series):
-    found = Observations(case_run({"series": series, "config": config or {}})).fact("divergence_fades")
+    found = RunView(case_run({"series": series, "config": config or {}})).fact("divergence_fades")
     return None if found is None else found.value > 20
 
 
@@ -204,8 +204,8 @@ def test_an_entropy_that_scatters_widely_is_no_sign_that_nothing_moves_where_the
 
 def test_what_is_0_by_construction_is_not_said_to_show_a_policy_that_stands():
     series = {"clip_fraction": "0x19", "entropy": STAYS}
-    once = Observations(case_run({"series": series, "config": {"ppo_epochs": 1, "num_minibatches": 1}}))
-    often = Observations(case_run({"series": series, "config": K4}))
+    once = RunView(case_run({"series": series, "config": {"ppo_epochs": 1, "num_minibatches": 1}}))
+    often = RunView(case_run({"series": series, "config": K4}))
     assert "clip_fraction" in often.fact("policy_stands").says
     assert "clip_fraction" not in once.fact("policy_stands").says
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.derive import Observations
+from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.testing import case_run
 
 
 def spike(**series):
-    return Observations(case_run({"series": series})).fact("kl_spike")
+    return RunView(case_run({"series": series})).fact("kl_spike")
 
 
 def test_the_largest_kl_is_told_with_its_step_and_its_median():
@@ -34,7 +34,7 @@ def test_a_kl_of_0_in_most_records_has_no_usual_size():
 
 
 def breaks(reward):
-    return Observations(case_run({"series": {"episode_return": reward}})).fact("reward_breaks").value
+    return RunView(case_run({"series": {"episode_return": reward}})).fact("reward_breaks").value
 
 
 def test_a_reward_that_is_none_to_the_end_breaks_only_where_it_is_longer_than_before():
@@ -45,7 +45,7 @@ def test_a_reward_that_is_none_to_the_end_breaks_only_where_it_is_longer_than_be
 def test_one_gradient_spike_counts_as_two_where_the_reward_is_gone_after_it():
     def spikes(reward):
         run = case_run({"series": {"grad_norm": "0.3x19 900 0.3x19", "reward_mean": reward}})
-        return Observations(run).fact("gradient_spikes")
+        return RunView(run).fact("gradient_spikes")
 
     gone = spikes("0.5 0.52 0.5x17 0.5 0.5 0.02x17")
     assert (gone.value, gone.since) == (2, 20)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ppo_doctor.derive import Observations
+from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.testing import case_run
 
 
 def fact(name, **series):
-    found = Observations(case_run({"series": series})).fact(name)
+    found = RunView(case_run({"series": series})).fact(name)
     return None if found is None else found.value
 
 
@@ -39,7 +39,7 @@ def test_what_was_earned_and_lost_is_gone_and_not_sparse():
 
 
 def test_a_reward_that_is_gone_is_so_since_a_step():
-    found = Observations(case_run({"series": {"reward_mean": "1 2 1 2 1 2 1 2 0x9"}})).fact("reward_gone")
+    found = RunView(case_run({"series": {"reward_mean": "1 2 1 2 1 2 1 2 0x9"}})).fact("reward_gone")
     assert found is not None
     assert (found.value, found.since) == (10, 8)
 

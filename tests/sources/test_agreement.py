@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.agreement import compared, overlap
-from ppo_doctor.model import Axis, Run, Series
+from ppo_doctor.model.run import Axis, Run, Series
+from ppo_doctor.runs.agreement import compared, overlap
 
 numbers = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.sampled_from([0.0, 1.0, 0.5]))
 points = st.lists(st.tuples(st.integers(0, 12), numbers), max_size=12)

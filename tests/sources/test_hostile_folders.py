@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor import sources
-from ppo_doctor.pipeline import Request, read_runs
-from ppo_doctor.sources import sources_in, walking
+from ppo_doctor.diagnosis.analyze import read_runs
+from ppo_doctor.runs import discover as sources
+from ppo_doctor.runs import folders as walking
+from ppo_doctor.runs.discover import sources_in
+from ppo_doctor.runs.reading import Request
 
 LOG = "".join(f'{{"step": {i}, "entropy": 1.0, "approx_kl": 0.01}}\n' for i in range(20))
 

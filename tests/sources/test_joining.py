@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppo_doctor.pipeline import Request, runs_of
-from ppo_doctor.sources import gather
+from ppo_doctor.diagnosis.analyze import runs_of
+from ppo_doctor.runs.discover import gather
+from ppo_doctor.runs.reading import Request
 from tests.layouts import seen
 from tests.sources.folders import as_csv, as_jsonl, as_state, grpo_rows, sb3_rows, write
 from tests.sources.test_merging import KL, written_at

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.merging import read_source
-from ppo_doctor.pipeline import Request, read_runs, runs_of
-from ppo_doctor.sources import sources_in
+from ppo_doctor.diagnosis.analyze import read_runs, runs_of
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.runs.discover import sources_in
+from ppo_doctor.runs.merging import read_source
+from ppo_doctor.runs.reading import Request
 from tests.sources.folders import as_csv, as_events, as_jsonl, events_name, sb3_rows, write
 
 KL = "train/approx_kl"
@@ -239,9 +240,9 @@ def test_the_same_line_of_two_files_is_two_records(tmp_path):
     early, late = sb3_rows(10), sb3_rows(10, start=11)
     late[4] = (late[4][0], late[4][1] | {"train/value_loss": float("nan"), "train/policy_gradient_loss": float("nan")})
     write(tmp_path, {events_name(1): as_events(early), events_name(2): as_events(late)})
-    from ppo_doctor.derive import Observations
+    from ppo_doctor.checks.run_view import RunView
 
-    found = Observations(the_run(tmp_path)).fact("nonfinite_at_times")
+    found = RunView(the_run(tmp_path)).fact("nonfinite_at_times")
     assert (found.value, found.since) == (1, late[4][0])
     assert Path(found.source.path).name == events_name(2)
 

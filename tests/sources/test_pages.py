@@ -2,8 +2,8 @@
 
 import pytest
 
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.sources import sources_in
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.runs.discover import sources_in
 from tests.sources.folders import as_csv, sb3_rows, write
 
 NOTES = "# Monday\n\nSame seed as before.\n\n```\n{}```\n\nWhy is that?\n"

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.pipeline import Request, read_runs, runs_of
-from ppo_doctor.sources import gather, sources_in, walking
+from ppo_doctor.diagnosis.analyze import read_runs, runs_of
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.runs import folders as walking
+from ppo_doctor.runs.discover import gather, sources_in
+from ppo_doctor.runs.reading import Request
 from tests.sources.folders import as_csv, as_events, as_jsonl, as_state, events_name, grpo_rows, sb3_rows, write
 
 ML_AGENTS = """
@@ -325,7 +327,7 @@ def trackio(path, runs):
 
 
 def test_the_runs_of_a_database_are_judged_one_by_one_and_a_broken_one_is_told(tmp_path):
-    from ppo_doctor.merging import read_source
+    from ppo_doctor.runs.merging import read_source
 
     other = [(i, {"gpu_temperature": 50.0 + i, "fan": 1.0}) for i in range(4)]
     held = {"a": (grpo_rows(20), {"num_iterations": 4}), "b": (other, {}), "c": (grpo_rows(2, seed=3), {})}
@@ -423,7 +425,7 @@ def test_curves_that_tensorboardx_keeps_in_folders_of_their_own_are_one_run(tmp_
 
 @pytest.mark.parametrize("name", ["train_config.json", "ppo-args.json", "hparams_v2.json", "run.settings.json"])
 def test_what_is_called_a_configuration_holds_settings(name):
-    from ppo_doctor.sources.naming import role_of
+    from ppo_doctor.runs.folders import role_of
 
     assert role_of(Path(name)) == "config"
     assert role_of(Path(name.replace(".json", ".csv"))) == "text"

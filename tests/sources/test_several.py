@@ -7,9 +7,10 @@ import pytest
 
 from ppo_doctor.cli import judge
 from ppo_doctor.cli.judge import progress
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.pipeline import Request, runs_of
-from ppo_doctor.sources import gather
+from ppo_doctor.diagnosis.analyze import runs_of
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.runs.discover import gather
+from ppo_doctor.runs.reading import Request
 from tests.sources.folders import as_csv, as_events, as_jsonl, events_name, sb3_rows, write
 
 
@@ -150,7 +151,7 @@ def test_several_processes_say_what_one_says(tmp_path, cli):
 
 def test_a_bug_in_one_run_stops_no_other(tmp_path, cli, monkeypatch):
     write(tmp_path, {f"r{i}/progress.csv": as_csv(sb3_rows(seed=i)) for i in range(3)})
-    from ppo_doctor import merging
+    from ppo_doctor.runs import merging
 
     def failing(source, request):
         if "r1" in source.log:

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from ppo_doctor.tensors.passes import MOVED
+from ppo_doctor.runs.dumps.passes import MOVED
 from tests.tensors.references import (
     LONG,
     PASSES,

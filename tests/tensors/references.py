@@ -11,9 +11,10 @@ import math
 
 import numpy as np
 
-from ppo_doctor.tensors import Tensor, statistics
-from ppo_doctor.tensors.passes import MOVED
-from ppo_doctor.tensors.statistics import QUANTILES
+from ppo_doctor.readers.tensors.tensor import Tensor
+from ppo_doctor.runs.dumps import statistics
+from ppo_doctor.runs.dumps.passes import MOVED
+from ppo_doctor.runs.dumps.statistics import QUANTILES
 
 LONG = np.longdouble
 CLIP, DUAL = (0.2, 0.28), 3.0

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ppo_doctor.tensors import Archive, Tensor, checkpoints
-from ppo_doctor.tensors.checkpoints import (
+from ppo_doctor.readers.tensors.tensor import Archive, Tensor
+from ppo_doctor.runs.dumps import checkpoints
+from ppo_doctor.runs.dumps.checkpoints import (
     compare,
     nonfinite_of,
     optimizer_state,

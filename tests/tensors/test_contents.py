@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.numpy_lab.dumps.schemes import dumps
-from ppo_doctor.ingest.array_words import ARRAYS
-from ppo_doctor.tensors import Archive, Tensor
-from ppo_doctor.tensors.contents import roles_in, with_roles
+from ppo_doctor.readers.tensors.tensor import Archive, Tensor
+from ppo_doctor.runs.dumps.contents import roles_in, with_roles
+from ppo_doctor.trainers.phrases import ARRAYS
 
 #: What the lab's arrays are, in the dumps of both algorithms.
 ROLES = {

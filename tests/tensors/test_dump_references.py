@@ -8,10 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from ppo_doctor.metrics import METRICS
-from ppo_doctor.tensors import Archive, Tensor, checkpoints, dump_run
-from ppo_doctor.tensors.contents import with_roles
-from ppo_doctor.tensors.passes import MOVED
+from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.readers.tensors.tensor import Archive, Tensor
+from ppo_doctor.runs.dumps import checkpoints, dump_run
+from ppo_doctor.runs.dumps.contents import with_roles
+from ppo_doctor.runs.dumps.passes import MOVED
 from tests.tensors.dump_references import LOGGED, OF_CHECKPOINTS, OF_DUMPS, OF_LOGS, change_corr, dump
 from tests.tensors.references import CLIP, DUAL, agree
 

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppo_doctor.tensors import Tensor, moments
-from ppo_doctor.tensors.batches import Batch, Cells, chosen, drift, per_epoch
-from ppo_doctor.tensors.moments import describe, pooled
-from ppo_doctor.tensors.passes import MOVED, compare_passes, of_passes, padding_of
-from ppo_doctor.tensors.recompute import estimated, recomputed_advantages
-from ppo_doctor.tensors.same_tokens import change_correlation, repeat_share
+from ppo_doctor.readers.tensors.tensor import Tensor
+from ppo_doctor.runs.dumps import moments
+from ppo_doctor.runs.dumps.batches import Batch, Cells, chosen, drift, per_epoch
+from ppo_doctor.runs.dumps.moments import describe, pooled
+from ppo_doctor.runs.dumps.passes import MOVED, compare_passes, of_passes, padding_of
+from ppo_doctor.runs.dumps.recompute import estimated, recomputed_advantages
+from ppo_doctor.runs.dumps.same_tokens import change_correlation, repeat_share
 
 
 def tensor(values, dtype=np.float64):

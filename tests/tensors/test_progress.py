@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from ppo_doctor.tensors import Tensor
-from ppo_doctor.tensors.batches import Cells
-from ppo_doctor.tensors.recompute import group_bound, odd_group
-from ppo_doctor.tensors.statistics import Kl, growth, joined, kl_by_cell
+from ppo_doctor.readers.tensors.tensor import Tensor
+from ppo_doctor.runs.dumps.batches import Cells
+from ppo_doctor.runs.dumps.recompute import group_bound, odd_group
+from ppo_doctor.runs.dumps.statistics import Kl, growth, joined, kl_by_cell
 
 
 def update(size_at, epochs=4, minibatches=3, rows=60):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.ingest.array_words import ARRAYS
-from ppo_doctor.tensors.naming import parse_overrides, role, roles_of, without_row
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.readers.tensors.naming import parse_overrides, role, roles_of, without_row
+from ppo_doctor.trainers.phrases import ARRAYS
 
 HABITS = {
     # verl

@@ -18,9 +18,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.tensors import pickle_opcodes, read_archive, storages, torch_files
-from ppo_doctor.tensors.torch_files import MAGIC
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.readers.tensors import pickle_opcodes, storages, torch_files
+from ppo_doctor.readers.tensors.archives import read_archive
+from ppo_doctor.readers.tensors.torch_files import MAGIC
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.tensors import Archive, read_archive
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.readers.tensors.archives import read_archive
+from ppo_doctor.readers.tensors.tensor import Archive
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 EXPECTED = sorted(path.stem for path in FIXTURES.glob("*.npz"))
@@ -65,7 +66,7 @@ def test_reading_needs_no_torch():
     """Every fixture, in an interpreter of its own that could not import torch."""
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "from pathlib import Path; from ppo_doctor.tensors import read_archive\n"
+        "from pathlib import Path; from ppo_doctor.readers.tensors import read_archive\n"
         "for path in sys.argv[1:]: [list(t.bits()) for t in read_archive(Path(path)).tensors.values()]\n"
         "assert sys.modules['torch'] is None and 'pickle' in sys.modules\n"
     )

@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ppo_doctor.pipeline import Request, diagnose, read_run
-from ppo_doctor.rulepack import load_pack
-from ppo_doctor.tensors import dump_run, read_archive
-from ppo_doctor.tensors.contents import with_roles
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.analyze import diagnose, read_run
+from ppo_doctor.readers.tensors.archives import read_archive
+from ppo_doctor.runs.dumps import dump_run
+from ppo_doctor.runs.dumps.contents import with_roles
+from ppo_doctor.runs.reading import Request
 
 
 def needs(*modules):
@@ -63,8 +65,8 @@ def sb3_dumps(folder: Path, change=None, updates=6):
             cells.append({"epoch": epoch, "minibatch": number, "data": data})
             yield data
 
-    def evaluated(observations, actions):
-        found = evaluate(observations, actions)
+    def evaluated(view, actions):
+        found = evaluate(view, actions)
         cells[-1]["log_prob"] = found[1].detach().clone()
         return found
 

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppo_doctor.tensors import moments
-from ppo_doctor.tensors.checkpoints import TensorChange, compare
-from ppo_doctor.tensors.moments import Summary, describe
-from ppo_doctor.tensors.passes import Passes, compare_passes
-from ppo_doctor.tensors.recompute import Recomputed
-from ppo_doctor.tensors.statistics import QUANTILES, RatioStatistics, ratio_statistics
+from ppo_doctor.runs.dumps import moments
+from ppo_doctor.runs.dumps.checkpoints import TensorChange, compare
+from ppo_doctor.runs.dumps.moments import Summary, describe
+from ppo_doctor.runs.dumps.passes import Passes, compare_passes
+from ppo_doctor.runs.dumps.recompute import Recomputed
+from ppo_doctor.runs.dumps.statistics import QUANTILES, RatioStatistics, ratio_statistics
 from tests.tensors.dump_references import OF_FIELD
 from tests.tensors.references import (
     CHANGE,

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from ppo_doctor import load_run
-from ppo_doctor.tensors import Tensor, dump_run, read_archive
-from ppo_doctor.tensors.batches import Batch, Cells, batch_of
-from ppo_doctor.tensors.contents import with_roles
-from ppo_doctor.tensors.measured import Measured
-from ppo_doctor.tensors.same_tokens import joined_updates, rms_change, sampler_log_probs
+from ppo_doctor.readers.tensors.archives import read_archive
+from ppo_doctor.readers.tensors.tensor import Tensor
+from ppo_doctor.runs.dumps import dump_run
+from ppo_doctor.runs.dumps.batches import Batch, Cells, batch_of
+from ppo_doctor.runs.dumps.contents import with_roles
+from ppo_doctor.runs.dumps.same_tokens import joined_updates, rms_change, sampler_log_probs
+from ppo_doctor.runs.dumps.statistics import Measured
 
 ROWS, TIME = 40, 3
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ppo_doctor.tensors import Tensor, moments, statistics
-from ppo_doctor.tensors.moments import describe
-from ppo_doctor.tensors.statistics import ratio_statistics
+from ppo_doctor.readers.tensors.tensor import Tensor
+from ppo_doctor.runs.dumps import moments, statistics
+from ppo_doctor.runs.dumps.moments import describe
+from ppo_doctor.runs.dumps.statistics import ratio_statistics
 
 
 def tensor(values, dtype=np.float64):

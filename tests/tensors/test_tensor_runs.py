@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ppo_doctor.arrays import beside
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.pipeline import Request, load_run, runs_of
-from ppo_doctor.sources import gather
-from ppo_doctor.tensor_runs import SCOPE
-from ppo_doctor.tensors.contents import with_roles
+from ppo_doctor.diagnosis.analyze import load_run, runs_of
+from ppo_doctor.model.arrays import beside
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.runs.discover import gather
+from ppo_doctor.runs.dumps.contents import with_roles
+from ppo_doctor.runs.reading import Request
+from ppo_doctor.runs.tensor_runs import SCOPE
 
 POLICIES = Path(__file__).resolve().parent / "fixtures" / "policies"
 FOUR_EPOCHS = ("--set", "ppo_epochs=4", "--set", "num_minibatches=4")
@@ -150,7 +151,8 @@ def test_advantages_per_sequence_and_ragged_rows_are_spread_over_tokens(tmp_path
     ]
     path = tmp_path / "train_data_step3.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    from ppo_doctor.tensors import dump_run, read_archive
+    from ppo_doctor.readers.tensors.archives import read_archive
+    from ppo_doctor.runs.dumps import dump_run
 
     ragged = dump_run.measure(*with_roles([read_archive(path)]))
     for name in ("approx_kl", "ratio_std", "logratio_advantage_corr", "tokens_in_loss"):
@@ -298,7 +300,7 @@ def test_what_is_not_understood_beside_what_is_is_told(tmp_path, cli):
 
 
 def test_files_that_say_nothing_are_nothing_to_judge(tmp_path, cli):
-    np.savez(tmp_path / "d.npz", observations=np.ones(3))
+    np.savez(tmp_path / "d.npz", view=np.ones(3))
     outcome = cli("analyze", tmp_path / "d.npz")
     assert outcome.code == ExitCode.NOTHING_TO_JUDGE
     assert "observations" in outcome.err

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 from textual.pilot import Pilot
 
-from ppo_doctor.model import Axis, ConfigValue, Diagnosis, Note, Run, Series, Setting, SourceRef, SourceSummary
+from ppo_doctor.cli.interactive.app import ReportApp
+from ppo_doctor.cli.interactive.subjects import Case
+from ppo_doctor.model.diagnosis import Diagnosis
+from ppo_doctor.model.run import Axis, Note, Run, Series, Setting, SourceRef, SourceSummary
+from ppo_doctor.model.words import ConfigValue
 from ppo_doctor.report import RenderOptions
-from ppo_doctor.tui.app import ReportApp
-from ppo_doctor.tui.session import Case
 from tests.report import cases
 
 RECORDS = 412

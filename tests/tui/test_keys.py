@@ -11,12 +11,12 @@ from textual.command import CommandPalette
 from textual.events import Key, Paste
 from textual.widgets import ContentSwitcher, Input, OptionList
 
-from ppo_doctor.model import ChainLink
+from ppo_doctor.cli.interactive import terminal
+from ppo_doctor.cli.interactive.app import Ask, Choose, Export, Help
+from ppo_doctor.cli.interactive.findings import chain
+from ppo_doctor.model.diagnosis import ChainLink
 from ppo_doctor.report import FORMATS, RenderOptions
 from ppo_doctor.report.layout import Page
-from ppo_doctor.tui import terminal
-from ppo_doctor.tui.dialogs import Ask, Choose, Export, Help
-from ppo_doctor.tui.story import chain
 from tests.tui.stage import Judge, Screen, drive, several
 
 TITLES = ("Story", "Checks", "Metrics", "Config & K", "Source")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ppo_doctor.cli.interactive.plots import Canvas, plot
 from ppo_doctor.report.plots import Mark, Marks
-from ppo_doctor.tui.canvas import Canvas
-from ppo_doctor.tui.plot import plot
 from tests.tui.stage import series
 
 SPAN = (1, 200)

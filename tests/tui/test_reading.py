@@ -8,11 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from ppo_doctor.model import SourceRef, SourceSummary
-from ppo_doctor.tui.metrics import Metrics
-from ppo_doctor.tui.places import marked
-from ppo_doctor.tui.reading import excerpt, hidden
-from ppo_doctor.tui.session import Session
+from ppo_doctor.cli.interactive.metrics import Metrics
+from ppo_doctor.cli.interactive.places import excerpt, hidden, marked
+from ppo_doctor.cli.interactive.subjects import Session
+from ppo_doctor.model.run import SourceRef, SourceSummary
 from tests.report.cases import ATTACK
 from tests.tui.stage import Screen, a_case, a_run, drive, series
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.tui.search import ranked, score
+from ppo_doctor.cli.interactive.subjects import ranked, score
 
 NAMES = [
     "approx_kl",

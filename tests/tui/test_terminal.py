@@ -26,7 +26,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 """
 CRASHING = """
 import sys
-from ppo_doctor.tui.metrics import Metrics
+from ppo_doctor.cli.interactive.metrics import Metrics
 def fall(self, key, frame): raise RuntimeError("injected [bold]fault[/bold]")
 Metrics.page = fall
 from ppo_doctor.cli.application import run
@@ -270,7 +270,7 @@ def test_reports_are_written_beside_the_interactive_one(terminal, log, tmp_path)
 
 def test_the_screen_is_emptied_before_it_is_left():
     """What stands there would be moved to the history of a terminal that was resized meanwhile."""
-    from ppo_doctor.tui.terminal import leaving_nothing
+    from ppo_doctor.cli.interactive.terminal import leaving_nothing
 
     written: list[str] = []
 

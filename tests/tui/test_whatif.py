@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli.analyze import cases_of
-from ppo_doctor.errors import DoctorError
-from ppo_doctor.pipeline import Request, diagnose, read_run
+from ppo_doctor.cli.interactive.subjects import Session
+from ppo_doctor.diagnosis.analyze import diagnose, read_run
+from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.report import render
-from ppo_doctor.rulepack import load_pack
-from ppo_doctor.tui.session import Session
-from ppo_doctor.whatif import settable, supposed
+from ppo_doctor.runs.config_runs import settable, supposed
+from ppo_doctor.runs.reading import Request
 from tests.tui.stage import Screen, drive
 
 LOGS = (

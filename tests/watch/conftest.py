@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.pipeline import Request, diagnose
-from ppo_doctor.rulepack import load_pack
-from ppo_doctor.watch.log import WatchedLog
-from ppo_doctor.watch.session import Options, Session
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.cli.watch.log import WatchedLog
+from ppo_doctor.cli.watch.session import Options, Session
+from ppo_doctor.diagnosis.analyze import diagnose
+from ppo_doctor.runs.reading import Request
 from tests.watch_replay import Recorder, SimulatedClock
 
 SICK = ("sick", "lr-zero.canonical", "run.jsonl")

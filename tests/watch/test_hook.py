@@ -9,8 +9,8 @@ import time
 import pytest
 
 import ppo_doctor
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.watch.hook import Hook
+from ppo_doctor.cli.watch.command import Hook
+from ppo_doctor.model.errors import DoctorError, ExitCode
 
 from .conftest import SICK
 

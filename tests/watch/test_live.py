@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from ppo_doctor.report.sparkline import sparkline
-from ppo_doctor.watch.events import Event, duration
-from ppo_doctor.watch.live import _thinned, draw
+from ppo_doctor.cli.watch.events import Event, duration
+from ppo_doctor.cli.watch.live import _thinned, draw
+from ppo_doctor.report.layout import sparkline
 
 from .conftest import SICK, SOUND
 

@@ -7,10 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ppo_doctor import load_run
-from ppo_doctor.model import Severity
-from ppo_doctor.pipeline import diagnose
-from ppo_doctor.rulepack import load_pack
-from ppo_doctor.watch.monitor import (
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.cli.watch.monitor import (
     RECENT,
     STEADY,
     STEADY_PROOF,
@@ -21,6 +19,8 @@ from ppo_doctor.watch.monitor import (
     lately,
     updates,
 )
+from ppo_doctor.diagnosis.analyze import diagnose
+from ppo_doctor.model.words import Severity
 from tests.synthetic import a_problem
 
 from .conftest import SICK

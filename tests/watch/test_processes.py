@@ -17,8 +17,8 @@ import pytest
 from lab.numpy_lab import FAULTS, run, write
 from lab.numpy_lab.presets import dialect_task
 from ppo_doctor import analyze
+from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.report.summary import summarize
-from ppo_doctor.rulepack import load_pack
 from tests.watch_replay import onset
 
 from .conftest import SICK, SOUND

@@ -7,7 +7,7 @@ import pytest
 from lab.numpy_lab import run, write
 from lab.numpy_lab.sound_runs import sound_runs
 from ppo_doctor import analyze
-from ppo_doctor.rulepack import load_pack
+from ppo_doctor.checks.rulepack import load_pack
 from tests.watch_replay import measure, replay
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 import ppo_doctor
-from ppo_doctor.diagnose.gate_result import exit_code
-from ppo_doctor.errors import DoctorError, ExitCode
-from ppo_doctor.pipeline import Request, read_runs
+from ppo_doctor.cli.watch.log import WatchedLog
+from ppo_doctor.cli.watch.monitor import RECENT, as_it_was, updates
+from ppo_doctor.cli.watch.session import Options, Pulse, Session
+from ppo_doctor.diagnosis.analyze import read_runs
+from ppo_doctor.diagnosis.gate_result import exit_code
+from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.report.json_report import payload
-from ppo_doctor.watch.log import WatchedLog
-from ppo_doctor.watch.monitor import RECENT, as_it_was, updates
-from ppo_doctor.watch.session import Options, Pulse, Session
+from ppo_doctor.runs.reading import Request
 from tests.watch_replay import Recorder, SimulatedClock
 
 from .conftest import SICK, SOUND, copied, judged

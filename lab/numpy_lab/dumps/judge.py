@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ppo_doctor.pipeline import Request, diagnose, read_run, runs_of
-from ppo_doctor.rulepack import load_pack
-from ppo_doctor.sources import gather
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.analyze import diagnose, read_run, runs_of
+from ppo_doctor.runs.discover import gather
+from ppo_doctor.runs.reading import Request
 
 from .kinds import Kind
 
 if TYPE_CHECKING:
-    from ppo_doctor.model import Diagnosis, Run
-    from ppo_doctor.rulepack import Pack
+    from ppo_doctor.checks.rulepack import Pack
+    from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.run import Run
 
 #: What anybody knows of a run, and tells with --set.
 KNOWN = {"ppo_epochs": 4, "num_minibatches": 3, "clip_range": 0.2}

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ppo_doctor.tensors.contents import roles_in
-from ppo_doctor.tensors.naming import role
-from ppo_doctor.tensors.tensor import Archive, Tensor
+from ppo_doctor.readers.tensors.naming import role
+from ppo_doctor.readers.tensors.tensor import Archive, Tensor
+from ppo_doctor.runs.dumps.contents import roles_in
 
 from .capture import Plan, train
 from .files import GENERATIONS, tensors

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ppo_doctor.tensors.naming import role
+from ppo_doctor.readers.tensors.naming import role
 
 from .capture import Plan, Update
 from .kinds import Kind

@@ -1,0 +1,430 @@
+"""What a log counts of a rollout batch: optimizer steps, passes, samples, rows. Counters beat what was configured."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.model import arrays as rounding
+from ppo_doctor.model.arrays import beside, finite_median, finite_of, mean_of, median, quantile, same
+from ppo_doctor.model.run import EXACT, Fact, Setting, SourceRef
+from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers.settings import OF_COMPLETIONS, OF_EITHER
+from ppo_doctor.trainers.updates import configured_updates
+
+if TYPE_CHECKING:
+    from ppo_doctor.checks.run_view import RunView
+    from ppo_doctor.model.run import FloatArray, Series
+    from ppo_doctor.model.words import ConfigValue
+
+STEPS_PER_BATCH = "optimizer steps per batch"
+#: Fewest records of a counter, and the share of its gaps that have to agree, for it to tell the size of a rollout.
+LEAST, ALIKE = 3, 0.9
+#: From this share of its records on a log clips.
+MOSTLY = 0.5
+#: Metrics of which each update writes one, whose steps tell how far updates are apart.
+OF_UPDATES = ("approx_kl", "policy_loss", "loss", "value_loss")
+
+
+def marked(view: RunView, fact: str) -> Series | None:
+    """Return the series that a framework's fact names."""
+    name = view.run.facts.get(fact)
+    return view.run.series.get(str(name.value)) if name else None
+
+
+def finite(series: Series | None) -> FloatArray:
+    """Return the finite values of a series; none without it."""
+    return finite_of(series.values) if series is not None else np.empty(0)
+
+
+def _counts(series: Series | None) -> FloatArray:
+    """Return the values of a counter; what is negative counts nothing."""
+    values = finite(series)
+    return values if (values >= 0).all() else np.empty(0)
+
+
+def _growth(counter: Series) -> FloatArray:
+    """Return what a counter of the whole run grows by from record to record, NaN where it falls and next to that.
+
+    It falls where a run starts over, or where one of its numbers is wrong: then the rise to it, or from it, is too.
+    """
+    change: FloatArray = np.diff(counter.values)
+    falls = np.pad(change < 0, 1)
+    change[falls[:-2] | falls[1:-1] | falls[2:]] = np.nan
+    return change
+
+
+def counted(series: Series, value: float, says: str) -> Fact:
+    """Return K as a series shows it."""
+    return Fact(
+        name="updates_observed", value=value, how="observed", unit=STEPS_PER_BATCH, source=series.source(), says=says
+    )
+
+
+def from_steps(view: RunView) -> Fact | None:
+    """Return K from a count of the optimizer steps of each batch, or of all where it grows from record to record."""
+    each, total = (view.run.series.get(name) for name in ("optimizer_steps", "optimizer_steps_total"))
+    series = each or total or _own_steps(view)
+    values = _counts(series)
+    if series is None or not len(values) or (each is None and len(values) < LEAST):
+        return None
+    grows = np.diff(values) > 0
+    counts_all = grows.any() if each is None else _undeclared(view, series) and len(grows) and grows.all()
+    if counts_all:
+        return _from_total(view, series)
+    return counted(series, median(values), f"median of {len(values)} records")
+
+
+def _own_steps(view: RunView) -> Series | None:
+    """Return the steps of the log itself, where the trainer counts optimizer steps by them."""
+    series = next((s for name in OF_UPDATES if (s := view.run.series.get(name)) is not None), None)
+    if series is None or "steps_are_updates" not in view.run.facts:
+        return None
+    if (np.diff(series.axis.steps) <= 1).all():
+        return None  # a console that numbers its records
+    return replace(series, name="optimizer_steps_total", raw="step", values=series.axis.steps.astype(np.float64))
+
+
+def _from_total(view: RunView, total: Series) -> Fact | None:
+    """Return K from a count of all optimizer steps, per batch where batches are counted too, else per record.
+
+    None where each record is a step, as far as nobody counts batches: also where few records hold a rollout's reward.
+    """
+    batches = _batches_between(view, total)
+    per_batch = _growth(total) / (1 if batches is None else batches)
+    per_batch = per_batch[np.isfinite(per_batch) & (per_batch > 0)]
+    reward = view.run.series.get("reward_mean")
+    single = _undeclared(view, total) or (reward is not None and 2 * len(reward) <= len(total))
+    if not len(per_batch) or (batches is None and median(per_batch) == 1 and single):
+        return None
+    return counted(total, median(per_batch), f"'{total.raw}' grows by {median(per_batch):g} per batch")
+
+
+def from_samples(view: RunView) -> Fact | None:
+    """Return K as the samples trained on per batch over the samples per optimizer step."""
+    samples, size = (view.run.series.get(name) for name in ("samples_trained", "samples_per_update"))
+    if samples is None or size is None:
+        return None
+    seen, per_update = finite_median(samples.values), finite_median(size.values)
+    if not (seen > 0 and per_update > 0):
+        return None
+    return counted(samples, seen / per_update, f"'{samples.raw}' over '{size.raw}'")
+
+
+def from_rows(view: RunView) -> Fact | None:
+    """Return K as the records of an update where each minibatch has one, which a column of its own numbers."""
+    series = next((s for name in OF_UPDATES if (s := view.run.series.get(name)) is not None), None)
+    if series is None or series.axis.update is None or series.axis.minibatch is None:
+        return None
+    _, rows = np.unique(series.axis.update, return_counts=True)
+    if len(rows) < LEAST:
+        return None
+    return counted(series, median(rows.astype(np.float64)), f"records of '{series.raw}' per update, one per minibatch")
+
+
+def from_settings(view: RunView) -> Fact | None:
+    """Return K by the framework's formula from what the log counts and, for the rest, settings that were found."""
+    found = {name: setting for name, setting in told(view).items() if setting.how != "default"}
+    planned = configured_updates(frameworks.profile(view.run.framework), found)
+    epochs = epochs_per_batch(view)
+    if planned is None or planned.how != "observed" or epochs is None or not isinstance(planned.value, int | float):
+        return None
+    minibatches = float(planned.value) / float(str(epochs.value))
+    parts = "one minibatch" if minibatches == 1 else f"{minibatches:g} minibatches"
+    return Fact(
+        name="updates_observed",
+        value=float(planned.value),
+        how="observed",
+        unit=STEPS_PER_BATCH,
+        source=epochs.source,
+        says=f"{epochs.says}, {parts} each",
+    )
+
+
+def epochs_per_batch(view: RunView) -> Fact | None:
+    """Return the passes per batch that the log counts, in each batch or over all (Stable-Baselines3's n_updates)."""
+    series = view.run.series
+    direct, counter = series.get("epochs_executed"), series.get("epochs_executed_total")
+    if direct is not None and len(_counts(direct)):
+        return counted(direct, median(_counts(direct)), f"median of '{direct.raw}'")
+    if counter is None or len(counter) < LEAST:
+        return None
+    batches = _batches_between(view, counter)
+    per_batch = _growth(counter) / (1 if batches is None else batches)
+    per_batch = per_batch[np.isfinite(per_batch) & (per_batch > 0)]
+    if not len(per_batch):
+        return None
+    return counted(counter, mean_of(per_batch), f"'{counter.raw}' grows by {mean_of(per_batch):g} per batch")
+
+
+def rollout_steps(view: RunView) -> Fact | None:
+    """Return the environment steps of a rollout, of all environments, that lie between two updates of the log."""
+    run = view.run
+    series = next((s for name in OF_UPDATES if (s := run.series.get(name)) is not None), None)
+    flag = run.facts.get("steps_are_env_steps")
+    if series is None or flag is None or not flag.value or view.kind.samples.value != "episodes":
+        return None
+    batches = _batches_between(view, series)
+    gaps = finite_of(np.diff(series.axis.steps) / (1 if batches is None else batches))
+    if len(gaps) < LEAST or not median(gaps) > 1 or mean_of(gaps == median(gaps)) < ALIKE:
+        return None
+    says = f"updates stand {median(gaps):g} environment steps apart"
+    return Fact(name="rollout_steps", value=median(gaps), how="observed", source=series.source(), says=says)
+
+
+def told(view: RunView) -> dict[str, Setting]:
+    """Return the settings with what the log counts in their place: passes over a rollout, and its steps."""
+    config = dict(view.run.config)
+    epochs, rollout = epochs_per_batch(view), rollout_steps(view)
+    if epochs is not None:
+        config["ppo_epochs"] = _observed(epochs, epochs.value)
+    if rollout is not None:
+        config |= {"rollout_steps": _observed(rollout, rollout.value), "num_envs": _observed(rollout, 1.0)}
+    return config
+
+
+def refuted(view: RunView) -> bool:
+    """Tell whether a default of the framework is not in force: the log counts otherwise, or is of another trainer."""
+    run = view.run
+    if run.framework not in OF_EITHER:
+        samples = "completions" if run.framework in OF_COMPLETIONS else "episodes"
+        if view.kind.excludes({"samples": samples}):
+            return True
+    epochs, rollout = epochs_per_batch(view), rollout_steps(view)
+    passes = epochs is not None and _differs(view, epochs, ("ppo_epochs",))
+    steps = rollout is not None and _differs(view, rollout, ("rollout_steps", "num_envs"))
+    return passes or steps or one_step_clips(view)
+
+
+def one_step_clips(view: RunView) -> bool:
+    """Tell whether a default of one step per batch is not in force: before that step every ratio is 1, inside the clip.
+
+    Where the log clips all the same, steps are more, or something is wrong with the ratio.
+    """
+    planned, clipped = view.run.facts.get("updates_configured"), view.run.series.get("clip_fraction")
+    if planned is None or planned.how != "default" or planned.value != 1 or clipped is None:
+        return False
+    values = finite(clipped)
+    return len(values) >= LEAST and mean_of(values > 0) >= MOSTLY
+
+
+def _differs(view: RunView, counted_one: Fact, names: tuple[str, ...]) -> bool:
+    """Tell whether a count is not the product of settings of which one is a default."""
+    numbers = [view.number(name) for name in names]
+    product = math.prod(number for number in numbers if number is not None)
+    return None not in numbers and not all(map(view.configured, names)) and counted_one.value != product
+
+
+def _observed(fact: Fact, value: ConfigValue) -> Setting:
+    source = fact.source or SourceRef(path="the log")
+    return Setting(key=source.key or fact.name, value=value, how="observed", source=source)
+
+
+def _undeclared(view: RunView, series: Series) -> bool:
+    """Tell whether no profile of a trainer says what a series counts."""
+    run = view.run
+    return run.framework in OF_EITHER or run.keys.get(series.raw) == "guessed"
+
+
+def _batches_between(view: RunView, counter: Series) -> FloatArray | None:
+    """Return the rollout batches between the records of a counter; None where nobody counts them."""
+    iterations = view.run.series.get("iteration")
+    if iterations is not None and len(iterations):
+        place = iterations.axis.steps.searchsorted(counter.axis.steps, "right") - 1  # the last record of a step
+        known = iterations.axis.steps[place] == counter.axis.steps
+        gaps = np.diff(np.where(known, iterations.values[place], np.nan))
+    elif counter.axis.update is not None:
+        gaps = np.diff(counter.axis.update).astype(np.float64)
+    else:
+        return None
+    return np.where(gaps > 0, gaps, np.nan)
+
+
+#: Room for float32 means over many samples, relative to the larger side.
+ROOM = 0.02
+#: Gauss's inequality says nothing of a share below this that matters; and no more than this much is asked of the rest.
+LEAST_SHARE, LEAST_REST = 0.3, 0.1
+
+
+def clip_kl_contradiction(view: RunView) -> Series | None:
+    """Return by how much the clip fraction demands more KL than there is: (needed - k3)/needed, 0 where it fits.
+
+    A share f of samples outside 1 ± ε has mean k3 of at least f·min(k3(1 + ε), k3(1 - ε)), which is 0.0177·f at
+    ε = 0.2; with k2 it is 0.0166·f. Both sides have to be counted. A share f of all minibatches is one of at least
+    1 - n·(1 - f) in any n-th part of them, such as the last epoch.
+    """
+    series = view.run.series
+    kl, epsilon = series.get("approx_kl"), _range(view)
+    clipped = beside(kl, series.get("clip_fraction"))
+    if kl is None or clipped is None or epsilon is None:
+        return None
+    parts = _parts(view, clipped, kl)
+    if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides" or parts is None:
+        return None
+    share = 1 - (1 - clipped.values + clipped.resolution.absolute) * parts
+    needed = np.maximum(0.0, share) * _least(kl.estimator, epsilon)
+    have = np.abs(kl.values) + kl.resolution.absolute + ROOM * needed + rounding.UNIT
+    value = np.maximum(0.0, needed - have) / np.maximum(needed, 1e-9)
+    says = f"what {kl.raw} lacks for {clipped.raw}"
+    return dataclasses.replace(
+        kl,
+        name="clip_kl_contradiction",
+        values=value,
+        resolution=EXACT,
+        how="computed",
+        unit="of what is needed",
+        says=says,
+    )
+
+
+def _parts(view: RunView, whole: Series, part: Series) -> float | None:
+    """Return how many times the window of one metric holds that of another; None where it does not, or nobody knows.
+
+    Of work that was counted, else configured: an early stop leaves fewer parts, each of which holds more of what was
+    counted. What only a default says proves nothing.
+    """
+    if whole.shares_window(part):
+        return 1.0
+    if whole.aggregation != "all minibatches":
+        return None
+    if part.aggregation == "last epoch":
+        epochs = told(view).get("ppo_epochs")
+        return float(str(epochs.value)) if epochs is not None and epochs.how != "default" else None
+    updates = view.fact("updates_known")
+    return float(str(updates.value)) if part.aggregation == "last minibatch" and updates is not None else None
+
+
+def clip_over_spread(view: RunView) -> Series | None:
+    """Return the KL that the clip fraction asks of log-ratios that scatter around 0 in one hump, over the KL there is.
+
+    Gauss's inequality (1823): of one hump with deviation σ at most 1 - k/(√3 σ) lies beyond ±k. A share f beyond the
+    clip range thus asks for a mean square, twice the KL, of k²/3(1 - f)²; 0 for small shares, of which it says little.
+    A mixture of such humps, as over epochs or tokens, is one too.
+    """
+    series = view.run.series
+    kl, epsilon = series.get("approx_kl"), _range(view)
+    clipped = beside(kl, series.get("clip_fraction"))
+    if kl is None or clipped is None or epsilon is None:
+        return None
+    if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides" or not kl.shares_window(clipped):
+        return None
+    share = clipped.values - clipped.resolution.absolute
+    asked = math.log1p(epsilon) ** 2 / (6 * np.maximum(1 - share, LEAST_REST) ** 2)
+    have = np.abs(kl.values) + kl.resolution.absolute + rounding.UNIT
+    return dataclasses.replace(
+        kl,
+        name="clip_over_spread",
+        values=np.where(share >= LEAST_SHARE, asked, 0.0) / have,
+        resolution=EXACT,
+        how="computed",
+        unit="times the KL there is",
+        says=f"KL that {clipped.raw} asks for over {kl.raw}",
+    )
+
+
+def _least(estimator: str, epsilon: float) -> float:
+    if estimator == "k2":
+        return 0.5 * math.log1p(epsilon) ** 2
+    return epsilon - math.log1p(epsilon)
+
+
+def _range(view: RunView) -> float | None:
+    """Return the smallest clip range in force: logged, else configured."""
+    logged = view.run.series.get("clip_range")
+    if logged is not None and len(logged):
+        finite = finite_of(logged.values)
+        return float(finite.min()) if len(finite) and finite.min() > 0 else None
+    found = view.number("clip_range")
+    return found if found and view.configured("clip_range") else None
+
+
+#: Epochs from which a schedule that is as many times too long is no coincidence; how near it has to be, for a record.
+FEWEST_EPOCHS, NEAR = 3, 0.03
+#: Records that must agree before a quotient of metrics counts as a coefficient.
+COEFFICIENTS_LEAST = 5
+#: Largest spread of such quotients, relative to their median; a fixed coefficient gives the same one in each record.
+SPREAD = 0.05
+#: Records that tell how a rate fell, and the share of them that may not rise.
+TELLING, FALLING = 20, 0.9
+
+
+def kl_coef_implied(view: RunView) -> Fact | None:
+    """Return the KL coefficient that turns the reference KL into the KL reward: -penalty / KL (TRL's PPO trainers).
+
+    None where the quotient varies, as under an adaptive controller.
+    """
+    penalty = view.run.series.get("kl_penalty_reward")
+    kl = beside(penalty, view.run.series.get("ref_kl"))
+    if penalty is None or kl is None:
+        return None
+    known = np.isfinite(penalty.values) & np.isfinite(kl.values) & (np.abs(kl.values) > 1e-6)
+    quotients = -penalty.values[known] / kl.values[known]
+    if len(quotients) < COEFFICIENTS_LEAST or median(quotients) <= 0:
+        return None
+    middle = median(quotients)
+    if median(np.abs(quotients - middle)) > SPREAD * middle:
+        return None
+    says = f"-{penalty.raw} / {kl.raw}, the same in {len(quotients)} records"
+    return Fact(name="kl_coef_implied", value=middle, how="computed", source=penalty.source(), says=says)
+
+
+def schedule_end_step(view: RunView) -> Fact | None:
+    """Return the step at which a linear decay of the learning rate reaches 0, from its slope over the second half."""
+    rate = view.run.series.get("learning_rate")
+    if rate is None or len(rate) < 2 * COEFFICIENTS_LEAST:
+        return None
+    half = len(rate) // 2
+    steps, values = rate.axis.steps[half:].astype(np.float64), rate.values[half:]
+    if not np.isfinite(values).all() or values[0] <= values[-1] or steps[-1] <= steps[0] or values[-1] <= 0:
+        return None
+    if same(values[:1], values[-1]).all():
+        return None
+    slope = (values[-1] - values[0]) / (steps[-1] - steps[0])
+    line = values[0] + slope * (steps - steps[0])
+    if np.abs(line - values).max() > 1e-3 * float(values[0]):
+        return None  # not a straight line: a cosine, or a controller
+    end = float(steps[-1] - values[-1] / slope)
+    says = f"{rate.raw} falls in a straight line and reaches 0 there"
+    return Fact(
+        name="schedule_end_step", value=round(end), how="computed", unit="step", source=rate.source(half), says=says
+    )
+
+
+def schedule_spans_epochs(view: RunView) -> Fact | None:
+    """Tell whether a linear decay of the learning rate is as many times longer than the run as a batch has epochs.
+
+    Several: of two, half of the schedule may be meant.
+    """
+    end, epochs = view.fact("schedule_end_step"), view.number("ppo_epochs")
+    last = (view.run.steps or (0, 0))[1]
+    if end is None or epochs is None or last <= 0 or not view.configured("ppo_epochs"):
+        return None
+    runs = float(str(end.value)) / last
+    spans = epochs >= FEWEST_EPOCHS and abs(runs - epochs) <= NEAR * epochs
+    says = f"the rate would reach 0 at step {end.value}, which is {runs:.3g} times step {last}; epochs: {epochs:g}"
+    return Fact(name="schedule_spans_epochs", value=float(spans), how="computed", source=end.source, says=says)
+
+
+def kl_in_loss(view: RunView) -> Fact | None:
+    """Return loss / reference KL where it is the same in all records: the coefficient of the KL term, with its sign.
+
+    At a ratio of 1 a centred surrogate is 0, and the KL term is all of the loss. None where the quotient varies.
+    """
+    loss = view.run.series.get("loss")
+    kl = beside(loss, view.run.series.get("ref_kl"))
+    if loss is None or kl is None:
+        return None
+    known = np.isfinite(loss.values) & np.isfinite(kl.values) & (np.abs(kl.values) > 1e-6)
+    known &= np.abs(loss.values) > loss.resolution.absolute / SPREAD
+    quotients = loss.values[known] / kl.values[known]
+    if len(quotients) < TELLING // 2 or np.ptp(kl.values[known]) < abs(median(kl.values[known])) * SPREAD:
+        return None  # a KL that never changes has a quotient with anything that never changes
+    middle = median(quotients)
+    if quantile(np.abs(quotients - middle), FALLING) > SPREAD * abs(middle):
+        return None
+    says = f"{loss.raw} / {kl.raw}, the same in {len(quotients)} records"
+    return Fact(name="kl_in_loss", value=middle, how="computed", source=loss.source(), says=says)

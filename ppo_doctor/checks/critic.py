@@ -1,0 +1,410 @@
+"""Does the critic learn, and is it let?"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ppo_doctor.checks.rewards import does_not_rise, reward_of
+from ppo_doctor.checks.series import (
+    any_known,
+    both,
+    condition,
+    constant,
+    course,
+    fact,
+    finite,
+    given,
+    late,
+    on_average,
+    paired,
+    series_of,
+    told_of,
+    truth_of,
+    value_of,
+    values_of,
+)
+from ppo_doctor.model.arrays import beside, finite_median, finite_of, median, quantile
+from ppo_doctor.model.run import Fact
+
+if TYPE_CHECKING:
+    from ppo_doctor.checks.run_view import RunView
+    from ppo_doctor.model.run import BoolArray, FloatArray, Series
+
+#: Records of which a usual number is told.
+MANY = 8
+#: Value losses beside which the policy gets no step, and whose roots no critic reaches.
+LARGE, OUT_OF_REACH = 1e4, 1e5
+#: KL of an update that is a twentieth of a usual one, in nats.
+NEXT_TO_NO_KL = 5e-4
+#: Explained variance of a critic that explains nothing.
+EXPLAINS = 0.05
+#: A gradient norm of which no usual bound leaves a hundredth.
+SWAMPED, HALF_LEFT = 100.0, 0.5
+#: Records, at least, in which an explained variance repeats, in how fine a print, and up to where it varies.
+LASTS, FINE, FAR_FROM_ONE = 20, 1e-3, 0.95
+#: What is left of a value loss that does not fall, and times the squared returns beyond which it is not the rewards'.
+STAYS, BEYOND = 0.7, 100
+
+
+def value_loss_left(view: RunView) -> Fact | None:
+    """Return the late value loss over the first; 1 where the change is within its scatter."""
+    series = series_of(view, "value_loss")
+    told = None if series is None else course(np.log(np.maximum(finite(series), 1e-30)))
+    if series is None or told is None:
+        return None
+    clear = abs(told.change) > 2
+    left = float(np.exp(told.end - told.start)) if clear else 1.0
+    return fact(
+        "value_loss_left",
+        left,
+        series,
+        on_average(series.raw, float(np.exp(told.start)), float(np.exp(told.end)))
+        + ("" if clear else ", within its scatter"),
+    )
+
+
+def explained_at_end(view: RunView) -> Fact | None:
+    """Return the median explained variance of the last quarter."""
+    series = series_of(view, "explained_variance")
+    if series is None or len(series) < 3:
+        return None
+    level = float(median(late(finite(series))))
+    return fact("explained_at_end", level, series, f"{series.raw} is {level:.3g} at the end")
+
+
+def values_beside_error(view: RunView) -> Fact | None:
+    """Return the size of the mean prediction over the root of the value loss, in the medians of the later half."""
+    values, losses = values_of(view, "values_mean"), values_of(view, "value_loss")
+    if values is None or losses is None or min(len(values), len(losses)) < MANY:
+        return None
+    size = float(median(np.abs(values[len(values) // 2 :])))
+    error = float(np.sqrt(median(np.abs(losses[len(losses) // 2 :]))))
+    if error == 0:
+        return None
+    says = f"predictions of {size:.3g} beside an error of {error:.3g}"
+    return fact("values_beside_error", size / error, series_of(view, "values_mean"), says)
+
+
+#: A critic whose explained variance ends below this has not shown that it explains anything.
+EXPLAINS_SOME = 0.1
+
+
+def critic_learns(view: RunView) -> Fact | None:
+    """Tell whether the value loss clearly falls, or the explained variance clearly rises."""
+    left, level = value_of(view.fact("value_loss_left")), value_of(view.fact("explained_at_end"))
+    explained = values_of(view, "explained_variance")
+    begun = 0.0 if explained is None else float(median(explained[:3]))
+    rises = None if level is None else level > 0.3 and level > begun + 0.1
+    falls = None if left is None else left < 0.6
+    if falls and level is not None and level < EXPLAINS_SOME and not rises:
+        return None  # returns may have become smaller
+    holds = any_known(falls, rises)
+    says = told_of(view, "value_loss_left", "explained_at_end")
+    return condition("critic_learns", holds, series_of(view, "value_loss"), says)
+
+
+def explained_repeats(view: RunView) -> Fact | None:
+    """Tell whether the explained variance is one number to the last bit though the value loss changes.
+
+    One that is so from some record on counts where the reward stands as well, and where it is far from 1, near which
+    it hardly varies.
+    """
+    series, losses = series_of(view, "explained_variance"), series_of(view, "value_loss")
+    if series is None or np.isfinite(series.values).sum() < 4:
+        return None
+    values = finite(series)
+    moving = None if losses is None else not constant(finite(losses))
+    holds, says = both(constant(values) and abs(values[0]) > 1e-9, moving), "in every record"
+    lasts = int(np.argmax(values[::-1] != values[-1]))  # 0 where all are one number
+    rewards = reward_of(view)
+    enough = max(LASTS, len(values) // 3)
+    if lasts >= enough and series.resolution.absolute < FINE and 0 < abs(values[-1]) < FAR_FROM_ONE and rewards:
+        moving = None if losses is None else not constant(finite(losses)[-enough:])
+        holds, says = both(constant(rewards[1][-enough:]), moving), f"in the last {lasts} records"
+    return condition("explained_repeats", holds, series, f"{series.raw} is {values[-1]:.6g} {says}")
+
+
+def value_loss_kept(view: RunView) -> Fact | None:
+    """Return what value clipping leaves of the value loss."""
+    clipped, whole = series_of(view, "value_loss"), series_of(view, "value_loss_unclipped")
+    if clipped is None or whole is None:
+        return None
+    left, all_of_it = paired(clipped, whole)
+    if not len(left):
+        return None
+    kept = float(median(left / np.maximum(all_of_it, 1e-30)))
+    return fact("value_loss_kept", kept, clipped, f"{clipped.raw} is {kept:.2g} of the loss before clipping")
+
+
+def value_clip_over_returns(view: RunView) -> Fact | None:
+    """Return the value clip range over the largest |return|."""
+    logged = values_of(view, "clip_range_vf")
+    size = given(view, "clip_range_vf") if logged is None else float(median(logged))
+    returns = values_of(view, "episode_return", "returns_mean", "reward_mean")
+    if size is None or returns is None or np.abs(returns).max() == 0:
+        return None
+    over = size / float(np.abs(returns).max())
+    return fact(
+        "value_clip_over_returns",
+        over,
+        series_of(view, "value_loss"),
+        f"values may move by {size:g} beside returns of {np.abs(returns).max():.3g}",
+    )
+
+
+def critic_drowns_policy(view: RunView) -> Fact | None:
+    """Tell whether a value loss above 1e4 leaves the policy no step or no gain, or one above 1e5 the critic no hope.
+
+    Policy and critic share the bound of the gradient norm. Errors in the thousands are out of reach for a network
+    whose outputs begin at 1 and whose weights move by the learning rate per step: such a loss does not fall. Far beyond
+    the squared returns they are not the rewards'.
+    """
+    losses, usual = series_of(view, "value_loss"), value_of(view.fact("divergence_usual"))
+    stands = truth_of(view.fact("policy_stands")) if usual is None else usual < 5e-6
+    left = value_of(view.fact("value_loss_left"))
+    if losses is None or (stands is None and left is None):
+        return None
+    size = float(finite_median(losses.values))
+    beside = "beside a policy that stands still" if usual is None else f"at a KL of {usual:.2g}"
+    norms = values_of(view, "grad_norm")
+    norm = 0.0 if norms is None else float(median(norms))
+    stays = left is not None and left > HALF_LEFT
+    small = usual is not None and usual < NEXT_TO_NO_KL and norm > 10 * SWAMPED
+    swamped = size > LARGE and norm > SWAMPED and (stays or small or does_not_rise(view))
+    if swamped:
+        which = "a reward that does not rise"
+        which = f"{left:.2g} of the first is left" if stays else f"a KL of {usual:.2g}" if small else which
+        beside = f"at a gradient norm of {norm:.3g}, and {which}"
+    beyond = (value_of(view.fact("value_loss_over_returns")) or 0.0) > BEYOND
+    drowns = swamped or (size > LARGE and stands is True)
+    explained = value_of(view.fact("explained_at_end"))
+    none = explained is not None and abs(explained) < EXPLAINS
+    hopeless = size > OUT_OF_REACH and left is not None and (left > STAYS or none) and not beyond
+    says = f"{losses.raw} is {size:.3g} {beside if drowns or left is None else f'and {left:.2g} of the first is left'}"
+    return condition("critic_drowns_policy", drowns or hopeless, losses, says)
+
+
+def values_clipped_usually(view: RunView) -> Fact | None:
+    """Return the median share of value predictions that are clipped."""
+    clipped = series_of(view, "value_clip_fraction")
+    if clipped is None or len(finite(clipped)) < MANY:
+        return None
+    part = float(median(finite(clipped)))
+    return fact("values_clipped_usually", part, clipped, f"{clipped.raw} is {part:.3g} in the median")
+
+
+def value_loss_over_returns(view: RunView) -> Fact | None:
+    """Return the median value loss of the later half over the square of the largest |return|, reward or deviation.
+
+    None where all of these are 0, and of few records: an untrained critic may be off by anything.
+    """
+    loss = series_of(view, "value_loss")
+    paid = ("episode_return", "eval_return", "reward_mean", "reward_total", "reward_std")
+    held = [np.abs(values).max() for name in paid if (values := values_of(view, name)) is not None]
+    largest = float(max(held, default=0.0))
+    if loss is None or not largest or len(finite(loss)) < MANY:
+        return None
+    size = float(median(np.abs(finite(loss)[len(finite(loss)) // 2 :])))
+    says = f"{loss.raw} is {size:.3g} in the median, the largest return {largest:.3g}"
+    return fact("value_loss_over_returns", size / largest / largest, loss, says, "times the squared return")
+
+
+#: Below this share of the run's largest spread of returns, or of its square in the loss, returns count as constant.
+ALIVE = 0.1
+#: What pays, and the share of its range by which a reward that changes does so from record to record.
+REWARDS, STILL = ("episode_return", "reward_mean"), 1e-3
+#: Finite records that a statement about the critic needs.
+LEAST = 6
+#: Optimizer steps below which explained variance near 0 is a beginner's. Measured in this project's lab, one step per
+#: batch: 60 steps at a sound learning rate leave it at 0.05, 60 at four times that rate reach 0.9.
+FEWEST_STEPS = 100
+#: An estimator: a mean square error over a variance, as trl 0.11 has it: a constant error of the critic counts.
+WITH_BIAS = "with bias"
+#: The mean of the returns has to move by this many scatters before a critic can be said not to follow it.
+MOVED = 3.0
+
+
+def explained_variance_trained(view: RunView) -> Series | None:
+    """Return the explained variance where it measures what the critic learnt: above 0, and where returns vary.
+
+    None where the logged number counts the critic's bias: it says nothing of the rest then; and where the whole log
+    holds fewer than 100 optimizer steps, as with one per batch: a sound critic starts at 0 and needs that many.
+    """
+    series = view.run.series.get("explained_variance")
+    if series is None or series.estimator == WITH_BIAS or hardly_trained(view, series):
+        return None
+    alive = _alive(view, series)
+    values = series.values if alive is None else np.where(alive | (series.values > 0), series.values, np.nan)
+    return dataclasses.replace(series, name="explained_variance_trained", values=values, how="computed")
+
+
+def hardly_trained(view: RunView, series: Series) -> bool:
+    """Tell whether a log whose records are those of a series holds fewer than 100 optimizer steps."""
+    updates = view.fact("updates_known")
+    return updates is not None and float(str(updates.value)) * len(series) < FEWEST_STEPS
+
+
+def explained_variance_alive(view: RunView) -> Series | None:
+    """Return the explained variance in records whose returns vary; elsewhere NaN.
+
+    It is 1 - Var(R - V)/Var(R), so that constant returns send it to -infinity whatever the critic does. What varies is
+    judged by the returns' own spread, else by the value loss, which is at least their variance for a critic below 0,
+    else by whether the reward changes from record to record.
+    A critic's constant error is taken out where the logged number counts it. Where the spread of the values that
+    advantages were taken against is logged, the number is at most 1 - (sd V/sd R - 1)², since Var(R - V) is at least
+    (sd R - sd V)².
+    """
+    series = view.run.series.get("explained_variance")
+    alive = _alive(view, series) if series is not None else None
+    if series is None or alive is None:
+        return None
+    values = np.where(alive, np.minimum(series.values + _bias(view, series), _at_most(view, series)), np.nan)
+    return dataclasses.replace(series, name="explained_variance_alive", values=values, how="computed")
+
+
+def _bias(view: RunView, series: Series) -> FloatArray:
+    """Return what a constant error of the critic takes from the logged number: its square over the variance."""
+    returns, values = (_beside(view, series, f"{name}_mean") for name in ("returns", "values"))
+    spread = _spread(view, series, "returns")
+    if series.estimator != WITH_BIAS or returns is None or values is None or spread is None:
+        return np.zeros(len(series))
+    return np.asarray(((returns - values) / np.where(spread > 0, spread, np.nan)) ** 2)
+
+
+def _at_most(view: RunView, series: Series) -> FloatArray:
+    returns, values = _spread(view, series, "returns"), _spread(view, series, "values")
+    if returns is None or values is None:
+        return np.full(len(series), np.inf)
+    times = values / np.where(returns > 0, returns, np.nan)
+    return np.where(times > 1, 1 - (times - 1) ** 2, np.inf)
+
+
+def _spread(view: RunView, series: Series, name: str) -> FloatArray | None:
+    """Return the logged standard deviation of returns or values, per record of a series."""
+    logged = _beside(view, series, f"{name}_std")
+    variance = _beside(view, series, f"{name}_var")
+    return logged if logged is not None or variance is None else np.sqrt(np.maximum(variance, 0))
+
+
+def _beside(view: RunView, series: Series, name: str) -> FloatArray | None:
+    """Return the values of another metric at the records of a series."""
+    other = beside(series, view.run.series.get(name))
+    return None if other is None else other.values
+
+
+def _alive(view: RunView, series: Series) -> BoolArray | None:
+    name, share = ("returns_std", ALIVE) if "returns_std" in view.run.series else ("value_loss", ALIVE**2)
+    spread = _beside(view, series, name)
+    if spread is None or not np.isfinite(spread).any():
+        return _reward_changes(view, series)
+    largest = float(np.nanmax(np.where(np.isfinite(spread), spread, np.nan)))
+    return np.asarray(spread >= share * largest) & (largest > 0)
+
+
+def _reward_changes(view: RunView, series: Series) -> BoolArray | None:
+    """Tell in which records the reward differs from that of the record before or after; None without a reward."""
+    paid = next((p for name in REWARDS if (p := _beside(view, series, name)) is not None), None)
+    if paid is None or not np.isfinite(paid).any():
+        return None
+    known = np.where(np.isfinite(paid), paid, np.nan)
+    step = np.abs(np.diff(known)) > STILL * (np.nanmax(known) - np.nanmin(known))
+    return np.concatenate(([False], step)) | np.concatenate((step, [False]))
+
+
+#: Records that a statement about a whole run needs, and those right before a leap.
+VALUE_LOSSES_LEAST, BEFORE = 20, 8
+#: Of what a leap reached, at most this is left at the end where the critic learned anew.
+LEFT = 0.5
+
+
+def clipped_values_leap(view: RunView) -> Fact | None:
+    """Return by how much the share of clipped predictions leapt from one record to the next, where it later went back.
+
+    The leap is over the largest of the eight records before it; at the end at most half of what it reached is left.
+    """
+    clipped = view.run.series.get("value_clip_fraction")
+    values = finite_of(clipped.values) if clipped is not None else np.empty(0)
+    if clipped is None or len(values) < VALUE_LOSSES_LEAST:
+        return None
+    end = median(values[-BEFORE:])
+    largest_before = sliding_window_view(values[:-1], BEFORE).max(axis=1)[:-BEFORE]
+    here = values[BEFORE:-BEFORE]
+    leaps = np.where(end <= LEFT * here, here - largest_before, 0.0)
+    at = BEFORE + int(np.argmax(leaps))
+    leap = float(leaps[at - BEFORE])
+    says = f"record {at + 1} of {len(values)}: {values[at]:.3g}; {end:.3g} at the end"
+    source = clipped.source(at)
+    return Fact(name="clipped_values_leap", value=max(0.0, leap), how="computed", source=source, says=says)
+
+
+def value_mean_slope(view: RunView) -> Fact | None:
+    """Return how far the critic's mean goes with the mean of its targets: the slope of least squares over records.
+
+    1 for a critic that follows, 0 for one that is frozen. None where the targets' mean moves by less than three times
+    what it changes by from record to record.
+    """
+    returns = view.run.series.get("returns_mean")
+    values = beside(returns, view.run.series.get("values_mean"))
+    if returns is None or values is None:
+        return None
+    usable = np.isfinite(returns.values) & np.isfinite(values.values)
+    targets, said = returns.values[usable], values.values[usable]
+    if len(targets) < VALUE_LOSSES_LEAST:
+        return None
+    moved = quantile(targets, 0.9) - quantile(targets, 0.1)
+    if not moved > MOVED * median(np.abs(np.diff(targets))):
+        return None
+    off = targets - targets.mean()
+    value = float((off * (said - said.mean())).sum() / (off**2).sum())
+    says = f"{values.raw} by {returns.raw}, {len(targets)} records"
+    return Fact(name="value_mean_slope", value=value, how="computed", source=values.source(), says=says)
+
+
+def explained_variance_best(view: RunView) -> Fact | None:
+    """Return the explained variance that the best tenth of the records reaches.
+
+    None where the logged number counts the critic's bias, and below 100 optimizer steps.
+    """
+    series = view.run.series.get("explained_variance")
+    values = finite_of(series.values) if series is not None else np.empty(0)
+    if (
+        series is None
+        or len(values) < VALUE_LOSSES_LEAST
+        or series.estimator == WITH_BIAS
+        or hardly_trained(view, series)
+    ):
+        return None
+    value = quantile(values, 0.9)
+    if not math.isfinite(value):
+        return None
+    says = f"ninth decile of {len(values)} records"
+    return Fact(name="explained_variance_best", value=value, how="computed", source=series.source(), says=says)
+
+
+#: Records of an untrained critic that are more than an odd one.
+COLD = 3
+
+
+def loss_tokens_per_written(view: RunView) -> Fact | None:
+    """Return the tokens in the loss over those that the policy wrote: mean length × samples × passes over them.
+
+    None where the number of samples or of passes is not known.
+    """
+    tokens = view.run.series.get("tokens_in_loss")
+    length = beside(tokens, view.run.series.get("response_length"))
+    samples, passes = view.number("rollout_size"), view.number("ppo_epochs")
+    if tokens is None or length is None or not samples or not passes:
+        return None
+    if not view.configured("rollout_size") or not view.configured("ppo_epochs"):
+        return None
+    usable = np.isfinite(tokens.values) & np.isfinite(length.values) & (length.values > 0)
+    if usable.sum() < COLD:
+        return None
+    value = median(tokens.values[usable] / (length.values[usable] * samples * passes))
+    says = f"{tokens.raw} over {samples:g} completions, {passes:g} passes"
+    return Fact(name="loss_tokens_per_written", value=value, how="computed", source=tokens.source(), says=says)

@@ -1,0 +1,349 @@
+"""What the entropy of the policy does: spent at once, gone, running up, or held by a bonus."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.checks.movement import DRIFTS, FEWEST, divergence_of
+from ppo_doctor.checks.rewards import does_not_rise, passes, reward_of
+from ppo_doctor.checks.series import (
+    condition,
+    course,
+    dimensions,
+    discrete,
+    drift,
+    entropy_of,
+    fact,
+    finite,
+    series_of,
+    value_of,
+    values_of,
+)
+from ppo_doctor.model.arrays import finite_of, median, quantile
+
+if TYPE_CHECKING:
+    from ppo_doctor.checks.run_view import RunView
+    from ppo_doctor.model.run import Fact, FloatArray, Series
+
+#: Nats for each action dimension by which the entropy of a density runs off.
+PER_DIMENSION, MANY_DIMENSIONS = 0.6, 8.0
+#: Of the highest entropy: a choice with less is nearly made. Three sound runs of four keep more to the end.
+SPENT, FELL = 0.3, 0.25
+#: Of the highest entropy: with less every choice is made. Of what is left to earn: what still counts as a gain.
+DECIDED, GAINS = 0.05, 0.1
+#: Entropy, in nats, of a policy that has something to lose.
+ALIVE = 0.1
+#: Nats of entropy that a policy does not lose by chance.
+FALLEN = 0.5
+#: Changes of entropy, over the larger of its start and 0.3 nats: what counts as moving, and what as standing.
+MOVED, SWUNG, STOOD, JITTER = 0.02, 0.3, 0.008, 0.03
+
+
+def _entropy(view: RunView) -> tuple[Series, FloatArray] | None:
+    series = entropy_of(view)
+    if series is None or np.isfinite(series.values).sum() < 3:
+        return None
+    return series, finite(series)
+
+
+def entropy_first_drop(view: RunView) -> Fact | None:
+    """Return the share of the first entropy of a choice that is gone within the first tenth of the records."""
+    found = _entropy(view)
+    if found is None or found[1][0] < ALIVE / 2 or not discrete(view):
+        return None
+    series, values = found
+    soon = values[: max(2, len(values) // 10) + 1]
+    drop = float((values[0] - soon.min()) / abs(values[0]))
+    return fact(
+        "entropy_first_drop",
+        drop,
+        series,
+        f"{series.raw} falls from {values[0]:.3g} to {soon.min():.3g} in {len(soon)} records",
+    )
+
+
+def entropy_left(view: RunView) -> Fact | None:
+    """Return the last entropy of a choice over the highest; None where there never was any."""
+    found = _entropy(view)
+    if found is None or found[1].max() < ALIVE or not discrete(view):
+        return None
+    series, values = found
+    return fact(
+        "entropy_left",
+        values[-1] / values.max(),
+        series,
+        f"{series.raw} ends at {values[-1]:.3g} of {values.max():.3g}",
+    )
+
+
+def entropy_growth(view: RunView) -> Fact | None:
+    """Return the gain of entropy over what counts as a run-away: 1 nat, or half of the start and 0.3 nats.
+
+    Of a density it is 0.6 nats for each action dimension, a deviation 1.8 times as large; of eight where nobody knows
+    how many there are.
+    """
+    found = _entropy(view)
+    if found is None:
+        return None
+    series, values = found
+    if discrete(view):
+        least = min(1.0, 0.5 * abs(values[0]) + 0.3)
+    else:
+        least = PER_DIMENSION * (dimensions(series) or MANY_DIMENSIONS)
+    growth = float((values[-1] - values[0]) / least)
+    return fact("entropy_growth", growth, series, f"{series.raw} goes from {values[0]:.3g} to {values[-1]:.3g}")
+
+
+def density_fall(view: RunView) -> Fact | None:
+    """Return the nats for each action dimension that a density lost; None of a choice, and of unknown dimensions."""
+    found = _entropy(view)
+    count = None if found is None else dimensions(found[0])
+    if found is None or count is None or discrete(view):
+        return None
+    series, values = found
+    fall = float(values[0] - values[-1]) / count
+    return fact("density_fall", fall, series, f"{series.raw} goes from {values[0]:.3g} to {values[-1]:.3g}", "nats")
+
+
+def gain_once_certain(view: RunView) -> Fact | None:
+    """Return what the reward has gained once a choice has lost most of its entropy for good, as a share of its range.
+
+    1 where entropy is not lost, and where the reward fell by a quarter of its range: more than exploration is lacking.
+    0 where the choice is made and the reward has not clearly risen.
+    """
+    found, paid = _entropy(view), reward_of(view)
+    if found is None or paid is None or found[1].max() < ALIVE or not discrete(view):
+        return None
+    (series, values), (reward, earned) = found, paid
+    if len(earned) < FEWEST:
+        return None
+    held = int(np.flatnonzero(values >= SPENT * values.max())[-1]) + 1
+    if held == len(values):
+        return fact("gain_once_certain", 1.0, series, f"{series.raw} ends at {values[-1]:.3g} of {values.max():.3g}")
+    since = int(series.axis.steps[np.isfinite(series.values)][held])
+    steps = reward.axis.steps[np.isfinite(reward.values)]
+    few = max(2, len(earned) // 20)
+    at = min(int(np.searchsorted(steps, since)), len(earned) - few)
+    begun, after = median(earned[:few]), median(earned[at:])
+    span = float(np.ptp(np.convolve(earned, np.ones(few) / few, "valid")))
+    says = f"{series.raw} stays below {SPENT:.0%} of its highest from step {since} on; {reward.raw} began at "
+    gain = (after - begun) / span if span else 0.0
+    if gain > 0 and values[-1] < DECIDED * values.max() and does_not_rise(view):
+        gain = 0.0
+    told = fact("gain_once_certain", gain if gain > -FELL else 1.0, series, f"{says}{begun:.4g}, is {after:.4g}")
+    return replace(told, since=since)
+
+
+def certain_short(view: RunView) -> Fact | None:
+    """Return what a policy that has made up its mind earns of what can be earned, where it earns no more from then on.
+
+    1 where it has not, where it still gains, and where nobody knows how much can be earned.
+    """
+    found, paid = _entropy(view), reward_of(view)
+    if found is None or paid is None or found[1].max() < ALIVE or not discrete(view):
+        return None
+    (series, values), (reward, earned) = found, paid
+    if len(earned) < FEWEST or not passes(reward) or "reward_std" not in view.run.series:
+        return None
+    held = int(np.flatnonzero(values >= DECIDED * values.max())[-1]) + 1
+    few = max(2, len(earned) // 10)
+    if len(values) - held < few * 2:
+        return fact("certain_short", 1.0, series, f"{series.raw} ends at {values[-1]:.3g} of {values.max():.3g}")
+    place = int(np.flatnonzero(np.isfinite(series.values))[held])
+    since = int(series.axis.steps[place])
+    at = int(np.searchsorted(reward.axis.steps[np.isfinite(reward.values)], since))
+    rest = earned[min(at, len(earned) - 2 * few) :]
+    begun, ends = median(rest[: len(rest) // 2]), median(rest[-few:])
+    says = f"{series.raw} stays below {DECIDED:.0%} of its highest from step {since} on; {reward.raw} is {ends:.3g}"
+    share = ends if ends - begun < GAINS * (1.0 - ends) else 1.0
+    return replace(fact("certain_short", share, series, says), since=since, source=series.source(place))
+
+
+def bonus_of(view: RunView) -> float | None:
+    """Return the coefficient of the entropy bonus: logged, else as the loss holds it, else configured."""
+    logged = values_of(view, "entropy_coef")
+    if logged is not None:
+        return float(logged[0])
+    held = value_of(view.fact("bonus_in_loss"))
+    if held is not None:
+        return held
+    return view.number("ent_coef") if view.configured("ent_coef") else None
+
+
+def entropy_bonus(view: RunView) -> Fact | None:
+    """Return the coefficient of the entropy bonus.
+
+    Trainers that are not known may subtract what others add: a negative coefficient of theirs rewards certainty where
+    entropy is seen to fall, and None tells nothing where it is not.
+    """
+    bonus = bonus_of(view)
+    series = series_of(view, "entropy_coef")
+    held = view.fact("bonus_in_loss") if series is None else None
+    if held is not None:
+        return replace(held, name="entropy_bonus")
+    unknown = series is None and view.run.framework == "canonical"
+    if bonus is not None and bonus < 0 and unknown and not _falls(view):
+        return None
+    if bonus is None:
+        return None
+    told = fact("entropy_bonus", bonus, series, f"the entropy coefficient is {bonus:g}")
+    setting = view.run.config.get("ent_coef") if series is None else None
+    return told if setting is None else replace(told, source=setting.source)
+
+
+def _falls(view: RunView) -> bool:
+    """Tell whether the entropy is seen to fall by more than a policy that learns slowly loses."""
+    found = _entropy(view)
+    return found is not None and float(found[1][0] - found[1][-1]) > FALLEN
+
+
+def entropy_held_high(view: RunView) -> Fact | None:
+    """Tell whether the entropy stays at its highest, or runs up; that of a choice also where it rises to its end."""
+    found, growth = _entropy(view), view.fact("entropy_growth")
+    if found is None or growth is None:
+        return None
+    series, values = found
+    top = abs(values.max())
+    held = np.ptp(values) < 0.05 * top or (discrete(view) and values.min() > values[0] - 0.02 * top)
+    held &= abs(values[-1] - values.max()) < 0.02 * top
+    says = f"{series.raw} ends at {values[-1]:.3g}, its highest being {values.max():.3g}"
+    return condition("entropy_held_high", bool(held or float(str(growth.value)) > 1), series, says)
+
+
+def entropy_moves(view: RunView) -> Fact | None:
+    """Tell whether the entropy leaves where it began, or drifts, by more than states that change explain."""
+    series = entropy_of(view)
+    told = None if series is None else course(finite(series))
+    if series is None or told is None:
+        return None
+    scale = max(abs(told.start), 0.3)
+    moved = abs(told.end - told.start) > MOVED * scale and abs(told.change) > 4
+    swing = float(np.ptp(finite(series)))
+    swung = swing > SWUNG * scale or (swing > JITTER * scale and drift(finite(series)) > DRIFTS)
+    says = f"{series.raw} goes from {told.start:.4g} to {told.end:.4g}"
+    if not (moved or swung) and len(finite(series)) < FEWEST:
+        return None  # too few records to say that nothing moves
+    return condition("entropy_moves", moved or swung, series, says)
+
+
+def entropy_stands(view: RunView) -> Fact | None:
+    """Tell whether the entropy stays where it began, up to the jitter of the states that it is averaged over."""
+    series = entropy_of(view)
+    told = None if series is None else course(finite(series))
+    if series is None or told is None:
+        return None
+    scale, swing = max(abs(told.start), 0.3), float(np.ptp(finite(series)))
+    stands = swing < 0.01 * scale or (abs(told.end - told.start) < STOOD * scale and swing < JITTER * scale)
+    lowest, highest = float(finite(series).min()), float(finite(series).max())
+    says = f"{series.raw} stays between {lowest:.4g} and {highest:.4g}" if swing else f"{series.raw} stays {lowest:.4g}"
+    return condition("entropy_stands", stands, series, says)
+
+
+#: Below this entropy at the start (nats) the policy began deterministic, as where one action is rare.
+ENTROPY_ALIVE = 0.15
+
+
+def choice_entropy(view: RunView) -> Series | None:
+    """Return the entropy of a choice among actions or tokens, which is 0 where the policy always acts alike.
+
+    None for a density, and where nobody knows which it is: a differential entropy is 0 at a deviation of 0.24, and
+    neither its zero nor its ratios mean anything.
+    """
+    return view.run.series.get("entropy") if discrete(view) else None
+
+
+def entropy_share(view: RunView) -> Series | None:
+    """Return entropy over its level at the start, per record; None where it starts near 0, or is a differential one."""
+    entropy = view.series("choice_entropy")
+    if entropy is None or len(entropy) < 12:
+        return None
+    finite = finite_of(entropy.values)
+    if len(finite) < 12:
+        return None
+    start = median(finite[: max(1, len(finite) // 50)])
+    if start < ENTROPY_ALIVE:
+        return None
+    resolution = entropy.resolution.scaled(1 / start)
+    return dataclasses.replace(
+        entropy,
+        name="entropy_share",
+        values=entropy.values / start,
+        unit="of the start",
+        resolution=resolution,
+        how="computed",
+    )
+
+
+#: Updates after which a policy that nothing holds has left the distance of its first ones.
+MANY = 30
+#: KL to the reference, in nats, below which its course is that of rounding.
+SEEN = 1e-4
+#: The share of records that holds the largest of a scattered series.
+LARGEST = 0.9
+#: Choices whose uniform entropy can be told from that of one choice more, and how near to it an entropy begins.
+CHOICES, UNIFORM = 20, 0.01
+#: Share of its size by which the entropy of a choice varies from batch to batch; a fixed deviation's does not.
+VARIES = 1e-3
+#: Share of the uniform entropy that a policy which is held has lost, and nats of all updates together that show it.
+HELD_SPENT, TRAVELLED = 0.04, 0.05
+
+
+def reference_growth(view: RunView) -> Fact | None:
+    """Return the KL to the reference in the later half of a run over that in its first quarter.
+
+    Updates of one size take a policy that nothing holds as many times further as there are of them where they agree,
+    and the root of that where they do not; the KL grows with the square of the distance. The first sixteenth is left
+    out: rates are still warming up there.
+    """
+    series, size = series_of(view, "ref_kl"), _apart(view)
+    if series is None or len(size) < MANY:
+        return None
+    count = len(size)
+    first, later = float(median(size[count // 16 : count // 4])), float(median(size[count // 2 :]))
+    if first < SEEN:
+        return None
+    says = f"{series.raw} is {first:.3g} in the first quarter and {later:.3g} in the later half"
+    return fact("reference_growth", later / first, series, says, "times")
+
+
+def reference_largest(view: RunView) -> Fact | None:
+    """Return the ninth decile of the KL to the reference, per token or summed, as it is logged."""
+    series, size = series_of(view, "ref_kl"), _apart(view)
+    if series is None or len(size) < MANY:
+        return None
+    most = float(quantile(size, LARGEST))
+    return fact("reference_largest", most, series, f"{series.raw} is {most:.3g} in its ninth decile", "nats")
+
+
+def _apart(view: RunView) -> FloatArray:
+    series = series_of(view, "ref_kl")
+    return np.empty(0) if series is None else np.abs(finite(series))
+
+
+def entropy_pull(view: RunView) -> Fact | None:
+    """Return the nats that a policy lost of its uniform entropy over the KL of all its updates; 1 where it lost many.
+
+    The distance from the uniform policy is the entropy that is gone. Updates that agree add up to more than their KL,
+    and those of noise to as much: less is left where something pulls the policy back.
+    """
+    entropy, kl = entropy_of(view), divergence_of(view)
+    kind = view.kind.facet("actions").value
+    if entropy is None or kl is None or kind == "continuous":
+        return None
+    values, steps = finite(entropy), np.abs(finite(kl))
+    if len(values) < MANY or len(steps) < MANY or (kind is None and np.ptp(values) < VARIES * values.max()):
+        return None
+    uniform = math.log(max(2, round(math.exp(min(float(values.max()), 10.0)))))
+    if uniform > math.log(CHOICES) + UNIFORM or abs(uniform - float(values.max())) > UNIFORM * uniform:
+        return None
+    lost, travelled = uniform - float(median(values[-len(values) // 10 :])), float(steps.sum())
+    says = f"{entropy.raw} ends {max(lost, 0.0):.2g} below {uniform:.4g}, that of equal choices"
+    if lost > HELD_SPENT * uniform or travelled < TRAVELLED:
+        return fact("entropy_pull", 1.0, entropy, says)
+    text = f"{says}; the KL of all updates is {travelled:.2g}"
+    return fact("entropy_pull", max(lost, 0.0) / travelled, entropy, text)

@@ -1,0 +1,222 @@
+"""Settings that nothing reads: what a configuration asks for and no trainer ever does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.model.arrays import distinct, finite_of
+from ppo_doctor.model.run import CONDITION, Fact, Series
+
+if TYPE_CHECKING:
+    from ppo_doctor.checks.run_view import RunView
+    from ppo_doctor.model.run import FloatArray, Setting
+
+#: Frameworks that read a one-sided clip range only under a switch or where the two-sided names are unset.
+VERL, ROLL = "verl", "roll"
+#: What verl's clip range is unless somebody changes it (verl/trainer/config/actor/actor.yaml).
+VERL_CLIP = 0.2
+#: Coefficients that stand in verl's own configuration beside a switch that is off, and are copied from there.
+USUAL = {(VERL, "kl_loss_coef"): 0.001, (VERL, "kl_coef"): 0.001}
+
+
+def clip_range_gap(view: RunView) -> Fact | None:
+    """Return how far a clip range that is given is from the one that the loss reads, under another name of the file."""
+    if view.run.framework == VERL:
+        return _overruled_in_verl(view)
+    if view.run.framework == ROLL:
+        return _switched_off_in_roll(view)
+    return None
+
+
+def _overruled_in_verl(view: RunView) -> Fact | None:
+    """The loss reads clip_ratio_low and clip_ratio_high where they are set, and clip_ratio only where they are not."""
+    unread, low = _found(view, "clip_range_unused"), _found(view, "clip_range")
+    if unread is None or low is None or low.key == unread.key:
+        return None
+    high = view.run.config.get("clip_range_high")
+    live = [setting for setting in (low, high) if setting is not None]
+    gap = _gap(unread, live)
+    if gap is None:
+        return None
+    if unread.value == VERL_CLIP or not gap:
+        return _fact("clip_range_gap", 0.0, unread, f"{_shown(unread)} agrees with what the loss reads")
+    read = " and ".join(_shown(setting) for setting in live)
+    return _fact("clip_range_gap", gap, unread, f"{_shown(unread)} is not read, for {read}")
+
+
+def _switched_off_in_roll(view: RunView) -> Fact | None:
+    """Return whether the two-sided range is given and its switch is off."""
+    one, switch = view.run.config.get("clip_range"), view.run.config.get("use_clip_range")
+    sides = [s for name in ("clip_range_unused", "clip_range_high") if (s := _found(view, name)) is not None]
+    if not sides or one is None or switch is None:
+        return None
+    dead = [(gap, side) for side in sides if (gap := _gap(side, [one]))]
+    if switch.value or not dead:
+        return _fact("clip_range_gap", 0.0, sides[0], "the range that is given is the one that is read")
+    says = f"{' and '.join(_shown(side) for _, side in dead)} not read, for use_pg_clip_range is off: {_shown(one)} is"
+    return _fact("clip_range_gap", max(gap for gap, _ in dead), dead[0][1], says)
+
+
+def _gap(unread: Setting, live: Sequence[Setting]) -> float | None:
+    """Return the least distance between a number that is not read and those that are; None where one is no number."""
+    numbers = [setting.value for setting in (unread, *live)]
+    if any(isinstance(value, bool | str | None) for value in numbers):
+        return None
+    first, *others = (float(str(value)) for value in numbers)
+    return min(abs(first - other) for other in others)
+
+
+def settings_without_effect(view: RunView) -> Fact | None:
+    """Return how many settings that were chosen nothing reads under the others; None without any to look at."""
+    looked = [entry for look in _LOOKS for entry in look(view)]
+    if not looked:
+        return None
+    dead = [(setting, why) for setting, why in looked if why]
+    says = "; ".join(f"{_shown(setting)}: {why}" for setting, why in dead) or "each of them is read"
+    return _fact("settings_without_effect", float(len(dead)), (dead or looked)[0][0], says)
+
+
+def _switched(switch: str, coefficient: str) -> Callable[[RunView], Iterator[tuple[Setting, str]]]:
+    """Return a look at a coefficient behind a switch that the file turns off."""
+
+    def look(view: RunView) -> Iterator[tuple[Setting, str]]:
+        turned, given = _found(view, switch), _found(view, coefficient)
+        if turned is None or given is None or isinstance(given.value, bool | str) or not given.value:
+            return
+        if given.value == USUAL.get((view.run.framework, coefficient)):
+            return  # nobody chose it
+        yield given, "" if turned.value else f"{turned.key} is off"
+
+    return look
+
+
+def _unapplied_norm(view: RunView) -> Iterator[tuple[Setting, str]]:
+    bound = _found(view, "max_grad_norm_unused")
+    if bound is not None:
+        usual = bound.value in (None, 1.0)
+        yield bound, "" if usual else "this trainer clips no gradient unless DeepSpeed does"
+
+
+def _synced_reference(view: RunView) -> Iterator[tuple[Setting, str]]:
+    synced, coefficient = _found(view, "sync_ref_model"), view.run.config.get("kl_coef")
+    if synced is not None and synced.value is True and coefficient is not None:
+        yield synced, "" if coefficient.value else f"there is no reference model while {coefficient.key} is 0"
+
+
+_LOOKS = (
+    _switched("use_kl_loss", "kl_loss_coef"),
+    _switched("use_kl_in_reward", "kl_coef"),
+    _switched("use_kl_loss", "kl_target"),
+    _unapplied_norm,
+    _synced_reference,
+)
+
+
+def _found(view: RunView, name: str) -> Setting | None:
+    """Return a setting that was found, rather than a framework's default."""
+    return view.run.config.get(name) if view.configured(name) else None
+
+
+def _shown(setting: Setting) -> str:
+    return f"{setting.key} = {setting.value}"
+
+
+def _fact(name: str, value: float, setting: Setting, says: str) -> Fact:
+    return Fact(name=name, value=value, how="configured", source=setting.source, says=says)
+
+
+#: Losses whose ratio is 1 by definition, or for which the trainer logs a constant (verl core_algos.py: gpg).
+WITHOUT_RATIO = ("reinforce", "reinforce++", "vanilla_pg", "pg", "gpg", "policy_gradient", "a2c")
+#: Numbers that a movement would show in; they are what a coarse print hides.
+SMALL_NUMBERS = ("learning_rate", "approx_kl", "grad_norm", "policy_loss")
+
+
+def loss_without_ratio(view: RunView) -> Fact | None:
+    """Return 1 where the loss has no ratio, by the framework or by the configured loss, 0 where a loss is named."""
+    framework = view.run.facts.get("no_ratio")
+    forced = view.run.config.get("force_on_policy_ratio")
+    if framework is not None:
+        return Fact(
+            name="loss_without_ratio", value=1.0, how="default", unit=CONDITION, says="this trainer's loss has no ratio"
+        )
+    if forced is not None and forced.value is True:
+        return Fact(
+            name="loss_without_ratio",
+            value=1.0,
+            how=forced.how,
+            unit=CONDITION,
+            source=forced.source,
+            says=f"{forced.key} is on",
+        )
+    named = view.run.config.get("loss_type")
+    if named is None or named.how == "default":
+        return None
+    value = float(str(named.value).lower() in WITHOUT_RATIO)
+    says = f"{named.key} = {named.value}"
+    return Fact(name="loss_without_ratio", value=value, how=named.how, unit=CONDITION, source=named.source, says=says)
+
+
+def loss_tokens(view: RunView) -> Series | None:
+    """Return what is left in the loss: unmasked tokens, else the share of completions that masking leaves."""
+    counted = view.run.series.get("tokens_in_loss")
+    if counted is not None and len(counted):
+        return dataclasses.replace(counted, name="loss_tokens", how="computed")
+    masked = view.run.config.get("mask_truncated")
+    truncated = view.run.series.get("truncated_fraction")
+    if masked is None or masked.value is not True or truncated is None:
+        return None
+    values = 1.0 - truncated.values
+    unit, says = "of completions", f"1 - {truncated.raw}"
+    return dataclasses.replace(truncated, name="loss_tokens", values=values, unit=unit, how="computed", says=says)
+
+
+def warmup_left(view: RunView) -> Fact | None:
+    """Return the configured critic warm-up over the updates that the log covers; from 1 on the actor never trained."""
+    warmup = view.number("critic_warmup")
+    longest = max(view.run.series.values(), key=len, default=None)
+    if not warmup or longest is None or not len(longest) or not view.configured("critic_warmup"):
+        return None
+    # A log may count environment steps; where it counts updates too, those are what a warm-up is told in.
+    updates = longest.axis.update
+    covered = float(longest.axis.steps[-1] if updates is None else updates[-1])
+    setting = view.run.config["critic_warmup"]
+    says = f"{setting.key} = {warmup:g}, and the log ends at update {covered:g}"
+    value = warmup / max(covered, 1.0)
+    return Fact(name="warmup_left", value=value, how=setting.how, source=setting.source, says=says)
+
+
+def rate_left(view: RunView) -> Fact | None:
+    """Return the last learning rate over its peak where it falls without a jump in the second half, else 1."""
+    rate = view.run.series.get("learning_rate")
+    if rate is None or np.isfinite(rate.values).sum() < 5:
+        return None
+    values = finite_of(rate.values)
+    peak = float(values.max())
+    if not peak > 0:
+        return None
+    half = values[len(values) // 2 :]
+    falls = bool((np.diff(half) <= 1e-12 * peak).all()) and _gradual(half, peak)
+    says = f"{rate.raw} falls from {peak:.3g} to {values[-1]:.3g}"
+    left = float(values[-1]) / peak if falls else 1.0
+    return Fact(name="rate_left", value=left, how="observed", unit="of the peak", source=rate.source(), says=says)
+
+
+def _gradual(half: FloatArray, peak: float) -> bool:
+    """A schedule takes many records; a drop in one is none."""
+    return bool(len(distinct(half)) > len(half) // 2 and np.abs(np.diff(half)).max(initial=0.0) < 0.3 * peak)
+
+
+def printed_zeros(view: RunView) -> Fact | None:
+    """Return how many small numbers are 0 in almost every record of a log that prints too few digits to show them."""
+    held = [series for name in SMALL_NUMBERS if (series := view.run.series.get(name)) is not None]
+    held = [series for series in held if np.isfinite(series.values).sum() >= 3]
+    if not held:
+        return None
+    zeros = [s for s in held if s.resolution.absolute > 0 and np.mean(finite_of(s.values) == 0) >= 0.95]
+    says = ", ".join(f"{s.raw} to ±{s.resolution.absolute:.0e}" for s in zeros) or "no small number prints as 0"
+    source = zeros[0].source() if zeros else None
+    return Fact(name="printed_zeros", value=float(len(zeros)), how="observed", unit="metrics", source=source, says=says)

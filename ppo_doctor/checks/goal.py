@@ -1,0 +1,347 @@
+"""Where does the reward stand between nothing and the most that was ever earned, and where is it heading?"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.checks.mismatch import of_episodes
+from ppo_doctor.checks.outcome import outcome
+from ppo_doctor.checks.series import thinned
+from ppo_doctor.model.arrays import (
+    beside,
+    finite_of,
+    finite_parts,
+    mean_of,
+    median,
+    parts,
+    running_medians,
+    scatter_of,
+    variance_of,
+)
+from ppo_doctor.model.evidence import way
+from ppo_doctor.model.run import Fact
+
+if TYPE_CHECKING:
+    from ppo_doctor.checks.run_view import RunView
+    from ppo_doctor.model.run import FloatArray, Series
+
+#: Records per third, or block, below which a trend cannot be told from noise.
+LEAST = 6
+#: Parts that a run is cut into to see the shape of its reward.
+BLOCKS = 6
+#: Records that tell where a reward began.
+EARLIEST = 3
+#: First records that lie this many times above the first sixth are the level that a reward fell from.
+AT_ONCE = 1.5
+#: Order of preference: what an episode earns, then what a sample earns, then evaluation.
+REWARDS = ("episode_return", "reward_mean", "eval_return")
+#: Records of groups from which on a median says something of a run.
+FEWEST = 3
+
+
+def logged_reward(view: RunView) -> Series | None:
+    """Return the series that tells best what the policy earns, None if none has enough finite values."""
+    logged = (view.run.series.get(name) for name in REWARDS)
+    return next((s for s in logged if s is not None and np.isfinite(s.values).sum() >= LEAST), None)
+
+
+def reward_level(view: RunView) -> Series | None:
+    """Return the reward between its floor (0) and its ceiling (1), per record.
+
+    Bounds are seldom logged. The floor is the lowest value seen, 0 at most; the ceiling the highest, 0 at least, and 1
+    where all mean rewards lie in [0, 1], as those of a verifier do.
+    """
+    reward = logged_reward(view)
+    if reward is None:
+        return None
+    floor, ceiling = _bounds(view, reward)
+    width = ceiling - floor
+    values = (reward.values - floor) / width if width > 0 else reward.values * 0.0
+    resolution = reward.resolution.scaled(1 / width) if width > 0 else reward.resolution
+    return dataclasses.replace(
+        reward,
+        name="reward_level",
+        values=values,
+        resolution=resolution,
+        unit="of the way from floor to ceiling",
+        how="computed",
+    )
+
+
+def reward_ceiling_level(view: RunView) -> Series | None:
+    """Return the reward's level where its ceiling means something, else 0: the best of a flat run is no ceiling.
+
+    It does for scores within [0, 1], and for a reward that rose from below 0.6 of the best that was seen.
+    """
+    reward, level = logged_reward(view), view.series("reward_level")
+    if reward is None or level is None:
+        return None
+    floor, ceiling = _bounds(view, reward)
+    blocks = reward_blocks(level)
+    known = reward.name == "reward_mean" and (floor, ceiling) == (0.0, 1.0)
+    rose = blocks is not None and blocks[0] < 0.6
+    values = level.values if known or rose else level.values * 0.0
+    return dataclasses.replace(level, name="reward_ceiling_level", values=values)
+
+
+def _bounds(view: RunView, reward: Series) -> tuple[float, float]:
+    seen = [finite_of(reward.values)]
+    if reward.name == "reward_mean":
+        extremes = (view.run.series.get(name) for name in ("reward_min", "reward_max"))
+        seen += [finite_of(s.values) for s in extremes if s is not None]
+    everything = np.concatenate(seen)
+    floor, ceiling = min(0.0, float(everything.min())), max(0.0, float(everything.max()))
+    unit = reward.name == "reward_mean" and floor == 0 and ceiling <= 1
+    return floor, 1.0 if unit else ceiling
+
+
+def reward_trend(view: RunView) -> Fact | None:
+    """Return how far the reward moved from the first to the last third of the run, in standard errors, with its sign.
+
+    Moving averages repeat themselves, so each third counts as n·(1 - r)/(1 + r) records, r its correlation with itself
+    one record later (Bartlett 1946). None for the later part of a run: moving averages over a hundred episodes, and
+    episodes that are longer than a rollout, go on rising there for what was learned before.
+    """
+    reward = logged_reward(view) if "continues" not in view.run.facts else None
+    values = finite_of(reward.values) if reward is not None else np.empty(0)
+    third = len(values) // 3
+    if reward is None or third < LEAST:
+        return None
+    first, last = values[:third], values[-third:]
+    gap = mean_of(last) - mean_of(first)
+    floor = reward.resolution.absolute + 1e-9 * float(np.abs(values).max())
+    error = math.hypot(math.sqrt(_variance_of_mean(first) + _variance_of_mean(last)), floor)
+    z = (gap / error if math.isfinite(error) else math.nan) if error else 0.0  # squares that overflow tell nothing
+    says = f"{reward.raw} went from {mean_of(first):.4g} to {mean_of(last):.4g}"
+    return Fact(name="reward_trend", value=z, how="computed", unit="standard errors", source=reward.source(), says=says)
+
+
+def _variance_of_mean(values: FloatArray) -> float:
+    spread = variance_of(values, ddof=1)
+    if spread == 0:
+        return 0.0
+    centred = values - mean_of(values)
+    repeat = float((centred[1:] * centred[:-1]).sum() / (centred**2).sum())
+    effective = len(values) * (1 - max(repeat, 0.0)) / (1 + max(repeat, 0.0))
+    return spread / max(effective, 2.0)
+
+
+@lru_cache(maxsize=4)  # as of `thinned`: five quantities ask
+def reward_blocks(series: Series) -> tuple[float, ...] | None:
+    """Return the means of sixths of a run; of a long log by steps, since short episodes leave most of its records."""
+    _, values = thinned(series)
+    if len(values) < BLOCKS * 3:
+        return None
+    return tuple(map(mean_of, parts(values, BLOCKS)))
+
+
+def flat_share(view: RunView) -> Fact | None:
+    """Return the share of groups without any difference in reward: the lower median of the two halves of the run.
+
+    A sound run starts with groups that differ and ends with flat ones; prompts that do not fit are flat throughout.
+    """
+    flat = view.run.series.get("frac_reward_zero_std")
+    known = finite_of(flat.values) if flat is not None else np.empty(0)
+    if flat is None or len(known) < FEWEST:
+        return None
+    first, last = (median(half) for half in parts(known, 2))
+    says = f"medians of the halves of the run: {first:.3g} and {last:.3g}"
+    return Fact(
+        name="flat_share", value=min(first, last), how="observed", unit="of groups", source=flat.source(), says=says
+    )
+
+
+def flat_share_late(view: RunView) -> Fact | None:
+    """Return the median share of groups without any difference in reward over the last quarter of the run."""
+    flat = view.run.series.get("frac_reward_zero_std")
+    known = finite_of(flat.values) if flat is not None else np.empty(0)
+    if flat is None or len(known) < 4 * FEWEST:
+        return None
+    quarters = [median(quarter) for quarter in parts(known, 4)]
+    says = f"{flat.raw} is {quarters[-1]:.3g} in the last quarter, {quarters[0]:.3g} in the first"
+    return Fact(
+        name="flat_share_late", value=quarters[-1], how="observed", unit="of groups", source=flat.source(), says=says
+    )
+
+
+#: Evaluations, and records of training, without which two trends cannot be held against each other.
+EVALUATIONS, GOAL_LEAST = 8, 30
+#: Scatters of a single record by which a level has to fall before it counts as lower.
+SCATTERS = 3.0
+#: Parts of the reward, and words in their names.
+PART = "reward_component."
+FORMAT, ACCURACY = ("format", "xml", "tag"), ("accuracy", "correct", "answer", "exact", "math")
+
+
+def evaluation_lost(view: RunView) -> Fact | None:
+    """Return the share of what evaluation had gained that is lost at the end, while the training reward still rose.
+
+    Evaluation is cut at its best (running median of three); what follows has to lie three scatters below it, and the
+    training reward's median over the last part above that around the best. One that never gained, or that is lost,
+    has lost the share of its best that is gone. 0 otherwise. The greedy policy of a control task is evaluated by the
+    same reward, and has its own ups and downs: there only what is lost for good counts.
+    """
+    judged, paid = view.run.series.get("eval_return"), _training(view)
+    if judged is None or np.isfinite(judged.values).sum() < EVALUATIONS:
+        return None
+    if (gone := _gone(view)) is not None:
+        return gone
+    if paid is None or of_episodes(view):
+        return None
+    keep = np.isfinite(judged.values)
+    steps, values = judged.axis.steps[keep].astype(np.float64), judged.values[keep]
+    ends = [median(values[:2]), median(values[-2:])]
+    smooth = np.concatenate([ends[:1], running_medians(values, 3), ends[1:]])
+    best = int(np.argmax(smooth[: -max(2, len(values) // 6)]))
+    gained, lost = smooth[best] - smooth[0], smooth[best] - median(values[-max(3, len(values) // 6) :])
+    scatter = scatter_of(values) / math.sqrt(2)
+    rose = _rise(paid, steps[best])
+    falls = gained > SCATTERS * scatter and lost > SCATTERS * scatter and rose > SCATTERS
+    says = (
+        f"{judged.raw} went from {smooth[0]:.3g} to {smooth[best]:.3g} and back to {smooth[best] - lost:.3g}; "
+        f"{paid.raw} rose by {rose:.2g} scatters since"
+    )
+    value = float(lost / gained) if falls else 0.0
+    return Fact(
+        name="evaluation_lost", value=value, how="computed", unit="of the gain", source=judged.source(best), says=says
+    )
+
+
+def _gone(view: RunView) -> Fact | None:
+    """Return the share of its best that an evaluation lost for good beside a training reward that rose."""
+    became = outcome(view.run)
+    tested = became.evaluation
+    if tested is None or tested.what not in ("lost", "fell") or not became.sound or not tested.best:
+        return None
+    share = (tested.best - (tested.end or 0.0)) / abs(tested.best)
+    says = f"{tested.key}: {way(tested)}; {became.key}: {way(became)}"
+    return Fact(
+        name="evaluation_lost", value=share, how="computed", unit="of its best", source=tested.source, says=says
+    )
+
+
+def evaluation_behind(view: RunView) -> Fact | None:
+    """Return the share of the training return's gain that the evaluation of a control task made."""
+    became = outcome(view.run)
+    tested = became.evaluation
+    if tested is None or became.metric != "episode_return" or became.what not in ("learned", "levelled_off"):
+        return None
+    start, end, level = became.start, became.end, tested.end
+    if start is None or end is None or level is None:
+        return None
+    if tested.records < EVALUATIONS or not of_episodes(view):
+        return None
+    says = f"{tested.key} ends at {level:.4g}, {became.key} goes from {start:.4g} to {end:.4g}"
+    return Fact(
+        name="evaluation_behind", value=(level - start) / (end - start), how="computed", source=tested.source, says=says
+    )
+
+
+def _training(view: RunView) -> Series | None:
+    logged = (view.run.series.get(name) for name in ("episode_return", "reward_mean"))
+    return next((s for s in logged if s is not None and np.isfinite(s.values).sum() >= GOAL_LEAST), None)
+
+
+def _rise(paid: Series, since: float) -> float:
+    """Return how many scatters the reward's last fifth lies above the records around a step."""
+    steps, values = thinned(paid)
+    width = max(5, len(values) // 5)
+    at = int(np.searchsorted(steps, since))
+    around, last = values[max(0, at - width) : at + 1], values[-width:]
+    scatter = scatter_of(values) / math.sqrt(2)
+    return (median(last) - median(around)) / max(scatter, 1e-9 * max(1.0, float(np.abs(values).max())))
+
+
+def pretraining_loss_rise(view: RunView) -> Fact | None:
+    """Return by which share the loss on pretraining text rose from the first to the last fifth of the run."""
+    loss = view.run.series.get("ptx_loss")
+    values = finite_of(loss.values) if loss is not None else np.empty(0)
+    if loss is None or len(values) < GOAL_LEAST:
+        return None
+    fifth = len(values) // 5
+    first, last = median(values[:fifth]), median(values[-fifth:])
+    if first <= 0:
+        return None
+    says = f"{loss.raw} went from {first:.4g} to {last:.4g}"
+    return Fact(
+        name="pretraining_loss_rise",
+        value=last / first - 1,
+        how="computed",
+        unit="of the start",
+        source=loss.source(),
+        says=says,
+    )
+
+
+def accuracy_since_format(view: RunView) -> Fact | None:
+    """Return by how many standard errors accuracy rose since the format of answers was learnt.
+
+    Parts of the reward tell by their names which they are. The format is learnt where it reaches 95 % of its best after
+    a start below 70 %. None where it was there from the start, where accuracy is solved, or with too few records since.
+    """
+    form = _part(view, FORMAT)
+    right = beside(form, _part(view, ACCURACY))
+    if form is None or right is None:
+        return None
+    usable = np.isfinite(form.values) & np.isfinite(right.values)
+    level, accuracy = form.values[usable], right.values[usable]
+    if len(level) < 2 * GOAL_LEAST or not level.max() > 0 or np.mean(level[: len(level) // 10]) > 0.7 * level.max():
+        return None
+    below = np.flatnonzero(np.convolve(level, np.ones(5) / 5, "valid") < 0.95 * level.max())
+    since = accuracy[int(below[-1]) + 5 if len(below) else 0 :]
+    if len(since) < GOAL_LEAST or median(since) > 0.9 * max(1.0, float(accuracy.max())):
+        return None
+    first, last = since[: len(since) // 3], since[-(len(since) // 3) :]
+    error = math.sqrt((float(np.var(first)) + float(np.var(last))) / len(first) + 1e-12)
+    says = f"{right.raw} went from {mean_of(first):.3g} to {mean_of(last):.3g} since {form.raw} was learnt"
+    return Fact(
+        name="accuracy_since_format",
+        value=(mean_of(last) - mean_of(first)) / error,
+        how="computed",
+        unit="standard errors",
+        source=right.source(),
+        says=says,
+    )
+
+
+def _part(view: RunView, words: tuple[str, ...]) -> Series | None:
+    """Return the part of the reward that is named so, of several the one that is earned most."""
+    series = view.run.series
+    named = [n for n in series if n.startswith(PART) and any(word in n.lower() for word in words)]
+    earned = [(mean_of(values), n) for n in named if len(values := finite_of(series[n].values))]
+    return series[max(earned)[1]] if earned else None
+
+
+#: What the deviations of a reward's parts are called, the part's name behind it.
+PROMPTS_PART = "reward_component_std."
+#: Records that a quotient of two metrics takes to tell something.
+
+
+def answers_share(view: RunView) -> Fact | None:
+    """Return the deviation of rewards within groups over that of all rewards of the batch: the largest third's median.
+
+    The variance of a batch is that within its groups and that between them: a share s leaves 1 - s² to the prompts.
+    It shrinks in sound runs as well while answers become alike, hence the largest. A reward of one part is that part,
+    whose deviation trainers take over the whole batch. None where it has several.
+    """
+    within = view.run.series.get("reward_group_std")
+    whole = beside(within, _of_the_only_part(view))
+    if within is None or whole is None:
+        return None
+    shares = within.values / np.where(whole.values > 0, whole.values, math.nan)
+    thirds = finite_parts(shares, 3)
+    if min(len(part) for part in thirds) < LEAST:
+        return None
+    levels = [median(part) for part in thirds]
+    says = f"{within.raw} / {whole.raw} by thirds of the run: {', '.join(f'{level:.3g}' for level in levels)}"
+    return Fact(name="answers_share", value=max(levels), how="computed", source=within.source(), says=says)
+
+
+def _of_the_only_part(view: RunView) -> Series | None:
+    parts = [series for name, series in view.run.series.items() if name.startswith(PROMPTS_PART)]
+    return parts[0] if len(parts) == 1 else None

@@ -1,0 +1,362 @@
+"""What the gradient norm says: exactly 0, below what the optimizer sees, or alive."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.checks.series import (
+    condition,
+    condition_series,
+    fact,
+    finite,
+    series_of,
+    truth_of,
+    value_of,
+    zero_share,
+)
+from ppo_doctor.model.arrays import beside, finite_median, finite_of, same
+from ppo_doctor.model.run import CONDITION, Fact, Series
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ppo_doctor.checks.run_view import RunView
+    from ppo_doctor.model.run import BoolArray, Fact, FloatArray, Setting
+    from ppo_doctor.model.words import ConfigValue
+
+#: What PyTorch says where a checkpointed block, or a loss, has no input that requires a gradient.
+NO_GRADIENT = ("None of the inputs have requires_grad", "does not require grad")
+
+
+def gradient_zero_share(view: RunView) -> Fact | None:
+    """Return the share of records with a gradient norm of exactly 0."""
+    series = series_of(view, "actor_grad_norm", "grad_norm")
+    zeros = zero_share(series)
+    if series is None or zeros is None:
+        return None
+    return fact("gradient_zero_share", zeros, series, f"{series.raw} is exactly 0 in {zeros:.0%} of the records")
+
+
+def gradient_said_missing(view: RunView) -> Fact | None:
+    """Tell whether PyTorch warned that no input requires a gradient, and the logged norm is 0 as far as it is printed.
+
+    A pass without gradients gives the same warning, as that of a reference does: there the norm is not 0.
+    """
+    series = series_of(view, "actor_grad_norm", "grad_norm")
+    told = next((note for note in view.run.notes if any(text in note.text for text in NO_GRADIENT)), None)
+    if series is None or not len(finite(series)):
+        return None
+    holds = told is not None and bool((finite(series) == 0).all())
+    says = f"{series.raw} is 0 in every record" + (f"; {told.text}" if told is not None else "")
+    found = condition("gradient_said_missing", holds, series, says)
+    return found and (replace(found, source=told.source) if told is not None else found)
+
+
+def silent_on_paid_batches(view: RunView) -> Fact | None:
+    """Tell whether loss and gradient are exactly 0 though rewards differ inside the groups."""
+    loss, deviations = series_of(view, "loss"), series_of(view, "reward_std")
+    flat = series_of(view, "frac_reward_zero_std")
+    zeros = value_of(view.fact("gradient_zero_share"))
+    if loss is None or deviations is None or zeros is None:
+        return None
+    silent = float((finite(loss) == 0).mean()) > 0.9 and zeros > 0.9
+    differ = float(finite_median(deviations.values)) > 0 and (flat is None or float(finite_median(flat.values)) < 0.9)
+    says = f"{loss.raw} and the gradient are exactly 0 while {deviations.raw} is {finite_median(deviations.values):.3g}"
+    return condition("silent_on_paid_batches", silent and differ, loss, says)
+
+
+def silent_where_all_cut(view: RunView) -> Fact | None:
+    """Tell whether the gradient is exactly 0 in just those records in which every completion was cut."""
+    cut, norms = series_of(view, "truncated_fraction"), series_of(view, "grad_norm")
+    if cut is None or norms is None:
+        return None
+    by_step = dict(zip(norms.axis.steps.tolist(), norms.values.tolist(), strict=True))
+    pairs = [
+        (share, by_step[step])
+        for step, share in zip(cut.axis.steps.tolist(), cut.values, strict=True)
+        if step in by_step
+    ]
+    whole = [norm for share, norm in pairs if share >= 0.999]
+    rest = [norm for share, norm in pairs if share < 0.999]
+    holds = bool(whole and rest) and not any(whole) and sum(n > 0 for n in rest) >= 0.9 * len(rest)
+    says = f"{norms.raw} is 0 in the {len(whole)} records in which {cut.raw} is 1, and above 0 in the others"
+    return condition("silent_where_all_cut", holds, norms, says)
+
+
+def clip_norm(view: RunView) -> Fact | None:
+    """Return the configured bound of the gradient norm."""
+    bound = view.number("max_grad_norm") if view.configured("max_grad_norm") else None
+    return None if bound is None else fact("clip_norm", bound, None, f"gradients are clipped to a norm of {bound:g}")
+
+
+def minibatch_of_one(view: RunView) -> Fact | None:
+    """Tell whether the settings leave one sample in a minibatch whose advantages are normalised."""
+    normalised = view.run.config.get("normalize_advantages")
+    if normalised is not None and normalised.value is False:
+        return None
+    setting, size = _minibatch(view)
+    if setting is None and _single_sample(view):
+        return condition("minibatch_of_one", holds=True, series=None, says="batch_size = 1")
+    if setting is None or size is None or size <= 0:
+        return None
+    found = condition("minibatch_of_one", size <= 1, None, f"a minibatch holds {size:g} samples")
+    return found and replace(found, how="configured", source=setting.source)
+
+
+def _single_sample(view: RunView) -> bool:
+    """Tell whether a batch size of an unknown trainer is 1: whether it is a rollout's or a minibatch's, it is alone."""
+    told = view.run.config_raw.get("batch_size")
+    return told == 1 and told is not True and truth_of(view.fact("completions")) is not True
+
+
+def _minibatch(view: RunView) -> tuple[Setting | None, float | None]:
+    """Return the samples of a minibatch as configured, and the setting that says so."""
+    config = view.run.config
+    if view.configured("minibatch_size"):
+        return config["minibatch_size"], view.number("minibatch_size")
+    if not all(map(view.configured, ("num_minibatches", "rollout_steps"))):
+        return None, None
+    steps, parts = view.number("rollout_steps"), view.number("num_minibatches")
+    size = None if not steps or not parts else steps * (view.number("num_envs") or 1) / parts
+    return config["num_minibatches"], size
+
+
+#: A policy has at least this many parameters, so that no coordinate's rms gradient exceeds a tenth of the norm.
+FEWEST_PARAMETERS = 100
+#: Native names of Adam's epsilon (transformers, torch optimizers in a configuration, this project's canonical form).
+EPSILON_KEYS = ("adam_eps", "adam_epsilon", "optimizer_eps", "optim_eps")
+EPSILON_TAILS = ("optimizer_kwargs.eps", "optim.eps", "optimizer.eps")
+DTYPE_KEYS = ("torch_dtype", "model_dtype", "param_dtype", "dtype")
+#: Parts of a key that say that a format is another's: of passes under autocast, of the rollout engine, of other models.
+NOT_WEIGHTS = frozenset(
+    {
+        *("mixed_precision", "megatron", "rollout", "actor_infer", "generation", "vllm", "sglang", "engine", "ds"),
+        *("ref", "reference", "critic", "reward_model", "reward", "rm"),
+    }
+)
+#: Formats that something else decides.
+UNTOLD = ("auto", "none", "")
+HALF = ("bf16", "bfloat16", "fp16", "float16", "half")
+#: Keys that put an engine under the optimizer which keeps a float32 copy of 16-bit weights: DeepSpeed's ZeRO, FSDP as
+#: transformers drives it, Megatron's distributed optimizer. verl's FSDP keeps weights as its model_dtype says.
+ENGINES = frozenset(
+    {"deepspeed", "deepspeed_config", "use_deepspeed", "zero_stage", "fsdp", "use_distributed_optimizer"}
+)
+#: Keys whose value may name such an engine, and how it is named.
+ENGINE_NAMED_BY, ENGINE_NAMES = ("strategy", "distributed_type", "config_file"), ("deepspeed", "zero", "megatron")
+#: Values that switch an engine off.
+OFF = ("", "none", "false", "0", "no")
+#: Bounds of the adaptive learning rate in rsl_rl (rsl_rl/algorithms/ppo.py), and the lower one of skrl
+#: (skrl/resources/schedulers/torch/kl_adaptive.py).
+BOUNDS = (1e-6, 1e-5, 1e-2)
+#: It moves by this factor, several times where it looks at each minibatch; how near, and how often, to be known by it.
+NOTCH, NEAR_NOTCH, FEWEST_NOTCHES = 1.5, 0.01, 3
+#: How near a single change of several notches has to be: one in 500 falls there by chance.
+ONE_CHANGE = 0.001
+#: Records that are looked at first: a schedule shows itself there.
+FIRST_CHANGES = 64
+#: Trainers built on transformers switch clipping off at max_grad_norm = 0 (transformers/trainer.py).
+ZERO_IS_OFF = ("trl-", "ms-swift", "unsloth", "llama-factory")
+
+
+def gradient_over_epsilon(view: RunView) -> Fact | None:
+    """Return an upper bound of a coordinate's rms gradient over Adam's epsilon; below 1 the step shrinks by it.
+
+    Adam's step is lr·m/(sqrt(v) + eps): with sqrt(v) far below eps it is plain descent at lr/eps. With N parameters the
+    rms gradient of a coordinate is the norm over sqrt(N), and N is at least 100.
+    """
+    eps = _epsilon(view)
+    norm = view.run.series.get("grad_norm")
+    usual = finite_median(norm.values) if norm is not None else math.nan
+    limit = view.number("max_grad_norm")
+    if view.configured("max_grad_norm") and limit:
+        usual = min(usual, limit) if np.isfinite(usual) else limit
+    if eps is None or not usual > 0:
+        return None
+    value = usual / math.sqrt(FEWEST_PARAMETERS) / eps
+    source = norm.source() if norm is not None and len(norm) else view.run.config["max_grad_norm"].source
+    says = f"gradient norm {usual:.3g} after clipping, epsilon {eps:g}"
+    return Fact(name="gradient_over_epsilon", value=value, how="computed", unit="times", source=source, says=says)
+
+
+def _epsilon(view: RunView) -> float | None:
+    told = view.number("adam_eps") if view.configured("adam_eps") else None
+    if told is not None:
+        return told if told > 0 else None
+    for key, value in view.run.config_raw.items():
+        if (key in EPSILON_KEYS or key.endswith(EPSILON_TAILS)) and isinstance(value, int | float):
+            return float(value) if value > 0 else None
+    return None
+
+
+def skipped_share(view: RunView) -> Series | None:
+    """Return the share of a record's optimizer steps that the loss scaler threw away."""
+    skipped = view.run.series.get("skipped_steps")
+    if skipped is None or not len(skipped):
+        return None
+    planned = view.run.facts.get("updates_configured")
+    executed = view.run.series.get("optimizer_steps")
+    if planned is not None and planned.how != "default":
+        whole: FloatArray = np.full(len(skipped), float(str(planned.value)))
+    elif (executed := beside(skipped, executed)) is not None:
+        whole = executed.values + skipped.values
+    else:
+        return None
+    values = np.minimum(1.0, skipped.values / np.maximum(whole, 1.0))
+    return dataclasses.replace(skipped, name="skipped_share", values=values, unit="of the steps", how="computed")
+
+
+def half_precision(view: RunView) -> Fact | None:
+    """Return 1 where the configuration stores weights in 16 bits, 0 where in more; autocast alone says neither."""
+    setting = view.run.config.get("precision")
+    raw = view.run.config_raw
+    named = setting.value if setting is not None else next((raw[key] for key in raw if _of_weights(key)), None)
+    if not isinstance(named, str):
+        return None
+    word = named.lower().removeprefix("torch.")
+    if word in UNTOLD:
+        return None
+    source = setting.source if setting is not None else None
+    engine = _engine_with_copy(raw) if word in HALF else None
+    says = f"weights in {named}" + (f" with a float32 copy ({engine})" if engine else "")
+    value = float(word in HALF and engine is None)
+    return Fact(name="half_precision", value=value, how="configured", unit=CONDITION, source=source, says=says)
+
+
+def _engine_with_copy(raw: Mapping[str, ConfigValue]) -> str | None:
+    """Return the setting that runs the optimizer on a float32 copy of the weights; None where none says so."""
+    for key, value in raw.items():
+        *above, last = key.lower().split(".")
+        word = str(value).lower()
+        by_key = not {last, *above}.isdisjoint(ENGINES) and word not in OFF
+        by_value = last in ENGINE_NAMED_BY and any(name in word for name in ENGINE_NAMES)
+        if by_key or by_value:
+            return f"{key} = {value}"
+    return None
+
+
+def _of_weights(key: str) -> bool:
+    """Tell the key of the number format in which the policy's weights are kept, not of what computes with them."""
+    *above, last = key.lower().split(".")
+    return last in DTYPE_KEYS and not NOT_WEIGHTS & set(above)
+
+
+def controller_idle(view: RunView) -> Series | None:
+    """Return 1 where an adaptive learning rate cannot follow the KL, or is next to its bound, else 0.
+
+    rsl_rl divides or multiplies by 1.5 outside half to twice the desired KL, within 1e-5 to 1e-2. Where no KL is
+    logged, or no desired KL is known, a rate at one of the bounds, or one notch inside, counts. So does a rate that
+    moved there: where the KL scatters around what the last notch gives, it bounces off the bound again and again. A
+    controller that nobody configured is known by its notches.
+    """
+    rate = view.run.series.get("learning_rate")
+    if rate is None or len(rate) < 3 or _fixed(view):
+        return None
+    told = "adaptive_learning_rate" in view.run.facts or view.configured("desired_kl")
+    if not told and not _moves_by_notches(rate.values):
+        return None
+    level = bool(same(finite_of(rate.values), float(np.nanmax(rate.values))).all())
+    if level and not _at_a_bound(rate.values[:1]).any():
+        return None  # never moved and not at a bound: a fixed schedule
+    stays = same(rate.values[1:], rate.values[:-1])
+    wanted = _wants_change(view, rate)[1:]
+    axis = rate.axis.take(np.arange(1, len(rate)))
+    at_bounds = np.where(stays, wanted | _at_a_bound(rate.values[1:]), _next_to_a_bound(rate.values[1:]))
+    says = f"{rate.raw} at a bound, next to it, or unmoved although the KL asks for another,"
+    return condition_series(dataclasses.replace(rate, axis=axis), "controller_idle", at_bounds.astype(np.float64), says)
+
+
+def _moves_by_notches(rates: FloatArray) -> bool:
+    """Tell whether every change of a rate is a whole power of 1.5, unless it ends at a bound: no schedule is so."""
+    held = rates[np.isfinite(rates) & (rates > 0)]
+    return _by_notches(held[:FIRST_CHANGES], fewest=0) and _by_notches(held)
+
+
+def _by_notches(held: FloatArray, *, fewest: int = FEWEST_NOTCHES) -> bool:
+    notches = np.log(held[1:] / held[:-1]) / np.log(NOTCH)
+    moves = notches[(np.abs(notches) > NEAR_NOTCH) & ~_at_a_bound(held[1:])]
+    whole = np.round(moves)
+    off = np.abs(moves - whole)
+    enough = len(moves) >= fewest or (np.abs(whole).sum() >= fewest and bool(np.all(off < ONE_CHANGE)))
+    return enough and bool(np.all((whole != 0) & (off < NEAR_NOTCH)))
+
+
+def _at_a_bound(rates: FloatArray) -> BoolArray:
+    return np.asarray(np.logical_or.reduce([same(rates, bound) for bound in BOUNDS]))
+
+
+def _next_to_a_bound(rates: FloatArray) -> BoolArray:
+    """Return where a rate is at one of the bounds, or one notch from it."""
+    reach = NOTCH ** (1 + NEAR_NOTCH)
+    return np.asarray(np.logical_or.reduce([(rates >= bound / reach) & (rates <= bound * reach) for bound in BOUNDS]))
+
+
+def _fixed(view: RunView) -> bool:
+    schedule = view.run.config.get("lr_schedule")
+    return schedule is not None and str(schedule.value).lower() not in ("adaptive", "kl", "kladaptive", "kladaptivelr")
+
+
+def _wants_change(view: RunView, rate: Series) -> BoolArray:
+    kl, desired = beside(rate, view.series("kl_size")), view.number("desired_kl")
+    if kl is not None and desired:
+        return (kl.values > 2 * desired) | ((kl.values < desired / 2) & ~kl.at(0))
+    return _next_to_a_bound(rate.values)
+
+
+def policy_gradient(view: RunView) -> Series | None:
+    """Return the gradient norm of the policy alone where it is logged, else that of all that is trained."""
+    series = view.run.series
+    return series.get("actor_grad_norm", series.get("grad_norm"))
+
+
+def gradient_of_policy(view: RunView) -> Series | None:
+    """Return the gradient norm that is known to be the policy's alone: logged so, or of a run without a critic."""
+    alone, norm = (view.run.series.get(name) for name in ("actor_grad_norm", "grad_norm"))
+    if alone is not None or norm is None:
+        return alone
+    of_critic = view.run.series.get("critic_grad_norm")  # where this has its own, the other is the policy's
+    return norm if of_critic is not None or view.kind.facet("critic").value == "no" else None
+
+
+def overflowing_gradient(view: RunView) -> Series | None:
+    """Return 1 where the gradient norm is infinite and every loss of the record is finite, else 0."""
+    norm = view.run.series.get("grad_norm")
+    names = ("policy_loss", "loss", "value_loss")
+    losses = [loss for name in names if (loss := beside(norm, view.run.series.get(name))) is not None]
+    if norm is None or not len(norm) or not losses:
+        return None
+    sound = np.all([np.isfinite(series.values) for series in losses], axis=0)
+    values = (np.isposinf(norm.values) & sound).astype(np.float64)
+    says = f"{norm.raw} infinite, with a finite loss,"
+    return condition_series(norm, "overflowing_gradient", values, says)
+
+
+#: What a configuration calls a clip that is off.
+SPIKES_OFF = ("none", "null", "inf")
+
+
+def unclipped_cliff(view: RunView) -> Fact | None:
+    """Return the sharpest lasting fall of the updates' KL where the configuration says that no gradient is clipped.
+
+    None where gradients are clipped, or where nothing says so: then a fall has other reasons.
+    """
+    limit, fall = _clip(view), view.fact("movement_cliff")
+    if fall is None or limit is None or math.isfinite(limit):
+        return None
+    return dataclasses.replace(fall, name="unclipped_cliff", says=f"{fall.says}; no gradient is clipped")
+
+
+def _clip(view: RunView) -> float | None:
+    """Return the norm that gradients are clipped at, infinite where the configuration says that none is."""
+    setting = view.run.config.get("max_grad_norm")
+    if setting is None or "grad_norm_after_clipping" in view.run.facts:
+        return None
+    limit = view.number("max_grad_norm")
+    if limit is None:
+        return math.inf if str(setting.value).lower() in SPIKES_OFF else None
+    return math.inf if limit == 0 and view.run.framework.startswith(ZERO_IS_OFF) else limit

@@ -1,0 +1,226 @@
+"""What the surrogate says: its size, zeros, the side it lies on, and losses that come again within a generation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.checks.movement import DRIFTS
+from ppo_doctor.checks.series import (
+    condition,
+    fact,
+    finite,
+    generation_starts,
+    series_of,
+    truth_of,
+    value_of,
+    zero_share,
+)
+from ppo_doctor.model.arrays import beside, mean_of, median, quantile
+
+if TYPE_CHECKING:
+    from ppo_doctor.checks.run_view import RunView
+    from ppo_doctor.model.run import Fact, FloatArray, Series
+
+
+def surrogate_high(view: RunView) -> Fact | None:
+    """Return the 90th percentile of the absolute policy loss."""
+    series = series_of(view, "policy_loss")
+    if series is None:
+        return None
+    high = float(quantile(np.abs(finite(series)), 0.9))
+    return fact("surrogate_high", high, series, f"|{series.raw}| is {high:.3g} in its 90th percentile")
+
+
+def surrogate_zero_share(view: RunView) -> Fact | None:
+    """Return the share of records in which the policy loss is exactly 0."""
+    series = series_of(view, "policy_loss")
+    zeros = zero_share(series, fewest=3)
+    if series is None or zeros is None:
+        return None
+    return fact("surrogate_zero_share", zeros, series, f"{series.raw} is exactly 0 in {zeros:.0%} of the records")
+
+
+def losses_repeat(view: RunView) -> Fact | None:
+    """Return the share of further steps on a generation that log the loss of the step before, as at a ratio of 1.
+
+    Steps are counted and not generations: where the mark of one is lost, two of them are taken for one.
+    """
+    loss = view.run.series.get("loss")
+    begins = generation_starts(view, loss)
+    if loss is None or begins is None:
+        return None
+    apart = np.abs(np.diff(loss.values))[~begins[1:]]
+    if len(known := apart[np.isfinite(apart)]) < 3:
+        return None
+    alike = float(np.mean(known <= 1e-6))
+    text = f"{loss.raw} is that of the step before in {alike:.0%} of the further steps on a generation"
+    return fact("losses_repeat", alike, loss, text)
+
+
+def surrogate_above_zero(view: RunView) -> Fact | None:
+    """Return the share of records with a positive loss, half where chance makes it, of a loss that is no offset.
+
+    A surrogate gain is at most √(2·KL) times the deviation of the advantages (Cauchy and Schwarz): a policy loss far
+    above that is the mean of the minibatch's advantages and tells nothing. Nor does one that is never negative where no
+    KL is logged: some trainers log its absolute value.
+    """
+    loss = view.run.series.get("policy_loss")
+    kl = beside(loss, view.run.series.get("approx_kl"))
+    if loss is None or not np.isfinite(loss.values).any():
+        return None
+    high = value_of(view.fact("divergence_high"))
+    if (high is None and bool(np.nanmin(loss.values) >= 0)) or (high is not None and high < 1e-6):
+        return None
+    if kl is not None:
+        root = np.sqrt(2 * np.abs(kl.values))
+        known = np.isfinite(loss.values) & np.isfinite(root) & (root > 1e-3)
+        if known.sum() >= 3 and float(median(np.abs(loss.values[known] / root[known]))) >= 1.5:
+            return fact("surrogate_above_zero", 0.0, loss, f"{loss.raw} is offset beyond what its KL allows")
+    share, by_chance = float((finite(loss) > 0).mean()), 0.5 + DRIFTS / (2 * math.sqrt(len(finite(loss))))
+    above = share if share > by_chance else min(share, 0.5)
+    return fact("surrogate_above_zero", above, loss, f"{loss.raw} is above 0 in {share:.0%} of the records")
+
+
+#: Terms that trainers add to the surrogate; the KL as it stands in the loss goes before the KL that it is made of.
+TERMS, PENALTIES = ("value_loss", "entropy"), ("kl_term", "ref_kl")
+#: Records that have to agree, and how closely: what is left over, as a share of what the terms move.
+LEAST, EXACT = 10, 1e-3
+#: A coefficient is known if its error is below this share of it, or of the least that a trainer sets.
+KNOWN, SMALLEST = 0.02, 0.01
+#: A coefficient below this is none.
+NOTHING = 1e-5
+
+
+def _terms(view: RunView) -> tuple[Series, list[Series], FloatArray] | None:
+    """Return the loss, the terms that vary beside it, and the finite rows of what they add, then of each of them."""
+    loss = series_of(view, "loss")
+    policy = beside(loss, series_of(view, "policy_loss"))
+    if loss is None or policy is None:
+        return None
+    held = (beside(loss, series_of(view, *names)) for names in (*((name,) for name in TERMS), PENALTIES))
+    terms = [one for one in held if one is not None]
+    if any(_of_other_samples(loss, one) for one in (policy, *terms)):
+        return None
+    rows = np.column_stack([loss.values - policy.values, *(one.values for one in terms)])
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    return (loss, terms, rows) if terms and len(rows) >= LEAST else None
+
+
+def _of_other_samples(loss: Series, term: Series) -> bool:
+    """Tell whether a term is declared to be a mean over other samples than the loss: the last minibatch, or all."""
+    return loss.aggregation is not None and term.aggregation is not None and loss.aggregation != term.aggregation
+
+
+def _coefficient(view: RunView, name: str) -> tuple[Series, float] | None:
+    """Return the coefficient of a term: loss - policy_loss = sum of coefficient x term, in every record.
+
+    None where the records do not agree on it: means over other minibatches, a loss of another form, a schedule.
+    """
+    found = _terms(view)
+    if found is None:
+        return None
+    loss, held, rows = found
+    added, terms = rows[:, 0], rows[:, 1:]
+    names = [one.name for one in held]
+    scale = np.abs(terms).max(axis=0)
+    if name not in names or not scale.all() or not np.ptp(added):
+        return None
+    solved, _, rank, _ = np.linalg.lstsq(terms / scale, added, rcond=None)
+    left = float(np.sqrt(np.mean((added - terms / scale @ solved) ** 2)))
+    if rank < len(names) or left > EXACT * float(np.std(added)):
+        return None
+    at = names.index(name)
+    spread = float(np.sqrt(np.linalg.inv((terms / scale).T @ (terms / scale))[at, at]))
+    value, error = solved[at] / scale[at], left * spread / scale[at]
+    return (loss, float(value)) if error <= KNOWN * max(abs(value), SMALLEST) else None
+
+
+def _fact(name: str, view: RunView, term: str, sign: int) -> Fact | None:
+    found = _coefficient(view, term)
+    if found is None:
+        return None
+    loss, value = found
+    value = float(f"{sign * value:.4g}") if abs(value) > NOTHING else 0.0
+    return fact(name, value, loss, f"{loss.raw} holds {value:.3g} x {term} in every record")
+
+
+def value_loss_in_loss(view: RunView) -> Fact | None:
+    """Return the coefficient of the value loss in the loss."""
+    return _fact("value_loss_in_loss", view, "value_loss", 1)
+
+
+def bonus_in_loss(view: RunView) -> Fact | None:
+    """Return the coefficient of the entropy bonus in the loss: above 0 where entropy pays."""
+    return _fact("bonus_in_loss", view, "entropy", -1)
+
+
+def penalty_in_loss(view: RunView) -> Fact | None:
+    """Return the coefficient of the KL to the reference in the loss, below 0 where it pays; None where it is not.
+
+    Of a KL term that has its coefficient already only the sign is told, where it pays.
+    """
+    penalty = series_of(view, *PENALTIES)
+    found = None if penalty is None else _fact("penalty_in_loss", view, penalty.name, 1)
+    if penalty is None or found is None or not isinstance(found.value, float):
+        return None
+    told = found.value < 0 if penalty.name == "kl_term" else found.value != 0  # it may be in the rewards
+    return found if told else None
+
+
+#: Metrics that count what an update did in all; those that count it for each batch; what an update logs besides.
+TOTALS = ("optimizer_steps_total", "epochs_executed_total")
+OF_BATCHES = ("optimizer_steps", "epochs_executed")
+OF_UPDATES = ("policy_loss", "loss", "value_loss", "approx_kl")
+#: Fewest records that tell, the share of them that has to be 0, and the coarsest print that shows a critic's error.
+FEWEST, MOSTLY, FINE = 3, 0.95, 1e-4
+
+
+def no_step_counted(view: RunView) -> Fact | None:
+    """Tell whether the count of optimizer steps, or of passes, is 0 in every record, though updates are logged.
+
+    A count of the passes up to an early stop begins at 0 (spinningup's StopIter) and tells nothing.
+    """
+    names = TOTALS if "epochs_are_a_cap" in view.run.facts else (*TOTALS, *OF_BATCHES)
+    counter = next((s for name in names if (s := _held(view, name)) is not None), None)
+    if counter is None or not any(_held(view, name) for name in OF_UPDATES):
+        return None
+    values = finite(counter)
+    return condition("no_step_counted", not values.any(), counter, f"{counter.raw} is 0 in all {len(values)} records")
+
+
+def losses_both_zero(view: RunView) -> Fact | None:
+    """Tell whether policy loss and value loss are exactly 0 though rewards differ and the policy does not move.
+
+    A critic's squared error is exactly 0 only where it was not computed.
+    """
+    policy, critic = value_of(view.fact("surrogate_zero_share")), _held(view, "value_loss")
+    differ = truth_of(view.fact("rewards_differ"))
+    if policy is None or critic is None or differ is None or view.kind.samples.value != "episodes":
+        return None
+    if critic.resolution.absolute > FINE:
+        return None
+    zeros = mean_of(finite(critic) == 0)
+    still = not truth_of(view.fact("policy_moves"))
+    says = f"the policy loss is exactly 0 in {policy:.0%} of the records, {critic.raw} in {zeros:.0%}"
+    return condition("losses_both_zero", min(policy, zeros) >= MOSTLY and differ and still, critic, says)
+
+
+def surrogate_zero_of_updates(view: RunView) -> Fact | None:
+    """Return the share of records in which the policy loss is exactly 0; None where nothing shows that it was computed.
+
+    Without an optimizer step, or beside a critic's error of exactly 0, it says nothing about the advantages.
+    """
+    if any(truth_of(view.fact(name)) for name in ("no_step_counted", "losses_both_zero")):
+        return None
+    share = view.fact("surrogate_zero_share")
+    return share and replace(share, name="surrogate_zero_of_updates")
+
+
+def _held(view: RunView, name: str) -> Series | None:
+    """Return a metric of at least three finite values."""
+    series = series_of(view, name)
+    return series if series is not None and np.isfinite(series.values).sum() >= FEWEST else None

@@ -1,0 +1,315 @@
+"""What became of the reward: levels at its start, at its best and at its end, told apart from its own scatter.
+
+All levels are medians, so that single records say nothing. A change counts where it is three standard errors of the
+levels that it lies between, and a fair share of all that the reward did.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.checks.rewards import spread_inside
+from ppo_doctor.checks.series import blocks, thinned
+from ppo_doctor.model.arrays import distinct, median, running_medians, same, scatter_of
+from ppo_doctor.model.diagnosis import Outcome
+from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.run import Fact
+from ppo_doctor.model.words import OUTCOMES
+
+if TYPE_CHECKING:
+    from ppo_doctor.checks.run_view import RunView
+    from ppo_doctor.model.run import FloatArray, IntArray, Run, Series
+    from ppo_doctor.model.words import OutcomeKind
+
+_EARNED = re.compile(r"reward|return|score", re.IGNORECASE)
+_OF_THE_BEST = re.compile(r"best|max|min|std|deviation", re.IGNORECASE)
+#: Fewer finite records tell no course.
+FEWEST = 5
+#: Standard errors by which two levels differ.
+ERRORS = 3.0
+#: Standard errors by which the best of a dozen stretches lies above the others where that is more than chance.
+PEAK_ERRORS = 4.0
+#: Fewest records through which a straight line tells a rise.
+MANY = 20
+#: So many different numbers are few: a score that is one of them in each record.
+FEW_NUMBERS = 5
+#: A change is at least this share of the range that the reward covers, and of its size.
+OF_RANGE, OF_SIZE = 0.4, 0.005
+#: The reward is lost where so much of what it had over its floor is gone for good.
+LOST = 0.6
+#: It has levelled off where it reached this share of its rise before half of the run.
+REACHED = 0.9
+#: So many records are the first of all; a level leans upward where its halves differ by this share of the range.
+VERY_FIRST, LEANS = 2, 0.25
+#: The share of earlier levels that are as low as the end of a reward that wanders and did not fall.
+WANDERED = 0.05
+#: Score of samples in [0, 1] from which hardly anything is left to earn.
+FULL = 0.97
+#: Metrics of an evaluation, of which the first that is logged is meant.
+EVALUATIONS = ("eval_return",)
+
+
+def outcome(run: Run, *, target: float | None = None) -> Outcome:
+    """Return what became of the training reward, with the evaluation beside it; of neither: not logged."""
+    series = run.outcome(OUTCOMES["reward"])
+    tested = run.outcome(EVALUATIONS)
+    if series is None:
+        # a column that says "reward" beside words of the task's own is nobody's until somebody says whose
+        parts = (one.raw for name, one in run.series.items() if name.startswith("reward_component"))
+        named = (key for key in (*run.not_understood, *parts) if _EARNED.search(key) and not _OF_THE_BEST.search(key))
+        return Outcome(what="not_logged", key=next(named, ""))
+    judged = _judged(series, _ceiling(run, series))
+    if judged.what == "never_earned" and spread_inside(run, series) is not None:
+        judged = replace(judged, what="flat")  # a mean that was centred
+    if run.steps is not None and len(series) and 2 * int(series.axis.steps[-1]) < run.steps[1]:
+        judged = replace(judged, best_step=None)  # it is counted by another clock, as episodes beside updates
+    if tested is not None and tested is not series:
+        judged = replace(judged, evaluation=_judged(tested, None, least=1))  # few, each a mean of many episodes
+    if target is None or judged.end is None:
+        return judged
+    return replace(judged, target=target, reached=judged.end >= target)
+
+
+def _ceiling(run: Run, series: Series) -> float | None:
+    """Return the most that can be earned where it is known: 1 for a share, an episode's limit for one per step."""
+    values = series.values[np.isfinite(series.values)]
+    if not len(values):
+        return None
+    shares = values.min() >= 0 and values.max() <= 1
+    named = any(word in series.raw.lower() for word in ("acc", "success", "win", "correct", "solve"))
+    if shares and (named or (series.name == "reward_mean" and "reward_std" in run.series)):
+        return 1.0
+    lengths = run.series.get("episode_length")
+    limit = float(np.nanmax(lengths.values)) if lengths is not None and len(lengths) else 0.0
+    return limit if limit > 1 and bool(same(values[-1:], limit)[0]) and values.max() <= limit else None
+
+
+@lru_cache(maxsize=8)  # several checks ask
+def _judged(series: Series, ceiling: float | None, least: int = 2) -> Outcome:
+    steps, values = thinned(series)
+    records = int(np.isfinite(series.values).sum())
+    told = Outcome(what="too_short", metric=series.name, key=series.raw, records=records)
+    if not len(values):
+        return told
+    levels = Levels(values, least, series.resolution.absolute)
+    early, late = (round(of * records / len(values)) for of in (levels.early, levels.late))
+    peak = _shown_at(series, levels.best, *sorted((steps[levels.best_from], steps[levels.best_to])))
+    told = replace(told, start=levels.start, best=levels.best, end=levels.end, best_step=peak, early=early, late=late)
+    if records > len(values):  # what is told are medians of records, not of the means that a long log is judged by
+        known = series.values[np.isfinite(series.values)]
+        start, end = median(known[:early]), median(known[-late:])
+        if (end > start) == (levels.end > levels.start):  # episodes of other lengths weigh otherwise by step
+            told = replace(told, start=start, end=end)
+    if not values.any():
+        return replace(told, what="never_earned" if len(values) >= FEWEST else "too_short")
+    if ceiling is not None and levels.end >= FULL * ceiling and len(values) >= FEWEST:
+        return replace(told, what="at_ceiling")
+    if 1 + np.count_nonzero(np.diff(steps)) < FEWEST:  # a record that stands twice says no more
+        return told
+    what, at = levels.course()
+    leans = what == "flat" and levels.leans()
+    if leans and levels.climbs():
+        what = "learned"
+    told = replace(told, first=levels.first(what), leans=leans, peaks=levels.peaks())
+    told = replace(told, kept_below=levels.limit if what == "lost" else None)
+    since = None if at is None else int(steps[at])
+    place = 0 if since is None else int(np.searchsorted(series.axis.steps, since))
+    return replace(told, what=what, since_step=since, source=series.source(min(place, len(series) - 1)))
+
+
+def _shown_at(series: Series, level: float, first: float, last: float) -> int:
+    """Return the step, of those from `first` to `last`, whose record lies nearest to a level."""
+    logged = series.axis.steps
+    off = np.where((first <= logged) & (logged <= last), np.abs(series.values - level), np.inf)
+    return int(logged[np.nanargmin(off)])
+
+
+class Levels:
+    """The levels of a reward, shape [records], and the scatter around them: no less than the last printed digit."""
+
+    def __init__(self, values: FloatArray, least: int = 2, resolution: float = 0.0) -> None:
+        size = len(values)
+        self.values = values
+        self.early, self.late = max(least, size // 20), max(least, size // 10)
+        width = min(size, max(3, size // 12))
+        self.smooth = running_medians(values, width)
+        self._shift = width // 2
+        self.start, self.end = median(values[: self.early]), median(values[-self.late :])
+        self.best_from = int(np.argmax(self.smooth))
+        self.best_to = min(self.best_from + width, size) - 1
+        self.best = max(float(self.smooth.max()), self.end)
+        self.scatter = max(scatter_of(values) / np.sqrt(2), resolution) if size > 1 else 0.0
+        self.limit = self._limit()
+
+    @property
+    def range(self) -> float:
+        """Return how far apart the lowest and the highest level lie."""
+        levels = (float(self.smooth.min()), float(self.smooth.max()), self.start, self.end)
+        return max(levels) - min(levels)
+
+    def counts(self, change: float) -> bool:
+        """Tell whether a change of level is more than scatter, and a fair part of what the reward did."""
+        error = 1.2533 * self.scatter * np.sqrt(1 / self.early + 1 / self.late)
+        few = len(self.values) >= MANY and len(distinct(self.values)) <= FEW_NUMBERS
+        if few and np.ptp(self.values[-self.late :]):
+            # a median of few numbers leaps from one to the other
+            ends = self.values[: self.early], self.values[-self.late :]
+            within = sum(float(np.square(end - end.mean()).sum()) for end in ends) / (self.early + self.late)
+            error = max(error, np.sqrt(within * (1 / self.early + 1 / self.late)))
+        size = float(np.abs(self.values).max())
+        return bool(abs(change) > max(ERRORS * error, OF_RANGE * self.range, OF_SIZE * size))
+
+    def course(self) -> tuple[OutcomeKind, int | None]:
+        """Return what the levels did, and the record from which on it was so."""
+        if self.limit is not None and (at := self._gone(self.limit)) is not None:
+            return "lost", at
+        rise = self.end - self.start
+        if not self.counts(rise):
+            return "flat", None
+        if rise < 0:
+            at = self._for_good(self.smooth <= self.start + rise / 2)
+            return ("flat", None) if self._had_been_there(at) else ("fell", at)
+        at = self._for_good(self.smooth >= self.start + REACHED * rise)
+        level = at is not None and at < len(self.values) / 2
+        return ("levelled_off", at) if level else ("learned", None)
+
+    def _had_been_there(self, at: int | None) -> bool:
+        """Tell whether the reward was as low before: an average of few episodes wanders by more than its records."""
+        before = self.smooth[: len(self.smooth) if at is None else max(1, at - self._shift)]
+        return bool((before <= self.end).mean() > WANDERED)
+
+    def first(self, what: OutcomeKind) -> float | None:
+        """Return the level of the very first records, where the reward rose from it before it fell or stood."""
+        first = median(self.values[:VERY_FIRST])
+        reached = {"fell": self.best, "lost": self.best, "flat": self.end}.get(what, first)
+        error = 1.2533 * self.scatter * np.sqrt(1 / VERY_FIRST + 1 / self.late)
+        return first if reached - first > max(ERRORS * error, OF_RANGE * max(self.range, self.best - first)) else None
+
+    def leans(self) -> bool:
+        """Tell whether the second half lies above the first by more than scatter, and the end above the start."""
+        half = len(self.values) // 2
+        rise = median(self.values[half:]) - median(self.values[:half])
+        error = 1.2533 * self.scatter * np.sqrt(2 / half)
+        return bool(min(rise, self.end - self.start) > LEANS * self.range and rise > ERRORS * error)
+
+    def climbs(self) -> bool:
+        """Tell whether a straight line through the means of equal spans rises by more than their scatter about it."""
+        if len(self.values) < MANY:
+            return False
+        means = blocks(self.values)
+        places = np.arange(len(means)) - (len(means) - 1) / 2
+        slope = float(places @ means / (places @ places))
+        off = means - means.mean() - slope * places
+        error = float(np.sqrt(off @ off / (len(means) - 2) / (places @ places)))
+        return slope > ERRORS * error
+
+    def peaks(self) -> bool:
+        """Tell whether the best stretch lies above start and end by more than the best of so many does by chance."""
+        over = self.best - max(self.start, self.end)
+        error = 1.2533 * self.scatter * np.sqrt(1 / (self.best_to - self.best_from + 1) + 1 / self.late)
+        return bool(over > max(PEAK_ERRORS * error, OF_RANGE * self.range))
+
+    def _limit(self) -> float | None:
+        """Return the level below which most of the reward is lost; None where the run shows no floor or no gain."""
+        best = self.best
+        floor = _floor(float(self.values.min()), self.start, best)
+        if floor == self.start and best - floor <= max(2 * ERRORS * self.scatter, OF_RANGE * self.range):
+            return None
+        return best - LOST * (best - floor) if best > floor else None
+
+    def _gone(self, limit: float) -> int | None:
+        """Return the record from which on the reward stays below a limit, after a stretch above it."""
+        last = max(3, len(self.values) // 10)
+        held = int(np.count_nonzero(self.values > limit))
+        if held < max(3, len(self.values) // 20) or median(self.values[-last:]) > limit:
+            return None
+        if np.mean(self.values[-last:] > limit) > 0.25 or self.best - self.end < ERRORS * self.scatter:
+            return None
+        return self._for_good(self.smooth <= limit)
+
+    def _for_good(self, holds: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int | None:
+        """Return the first record from which on all levels are so."""
+        broken = np.flatnonzero(~holds)
+        first = int(broken[-1]) + 1 if len(broken) else 0
+        return min(first + self._shift * bool(first), len(self.values) - 1) if first < len(holds) else None
+
+
+def _floor(lowest: float, start: float, best: float) -> float:
+    """Return what a reward had before it gained: its start, or 0 where it earned much from the start on."""
+    return 0.0 if lowest >= 0 and start >= best / 2 else start
+
+
+def reward_lost(view: RunView) -> Fact | None:
+    """Return the share of what the reward had gained that is gone at the end for good; 0 where it is not lost."""
+    found = outcome(view.run)
+    if found.what in ("not_logged", "too_short") or found.best is None or found.end is None or found.start is None:
+        return None
+    series = view.run.series[found.metric]
+    if found.what != "lost":
+        return Fact(name="reward_lost", value=0.0, how="computed", source=series.source(), says="no lasting fall")
+    floor = _floor(float(np.nanmin(series.values)), found.start, found.best)
+    says = f"{found.key} fell from {found.best:.3g} to {found.end:.3g}; most is gone from step {found.since_step} on"
+    return Fact(
+        name="reward_lost",
+        value=(found.best - found.end) / (found.best - floor),
+        how="computed",
+        unit="of the reward",
+        source=found.source,
+        says=says,
+        since=found.since_step,
+    )
+
+
+#: A distance between records this many times the usual one is a hole in the log.
+HOLE = 5
+
+
+@frozen(kw_only=False)
+class Phase:
+    """A stretch of steps and what marks it."""
+
+    name: str
+    first: int
+    last: int
+    because: str
+
+
+def schedule_phases(view: RunView) -> tuple[Phase, ...]:
+    """Return the stretches in which the learning rate rises, holds and falls; a single value is one constant phase."""
+    series = view.run.series.get("learning_rate")
+    if series is None or np.isfinite(series.values).sum() < 3:
+        return ()
+    keep = np.isfinite(series.values)
+    values, steps = series.values[keep], series.axis.steps[keep]
+    slack = 1e-9 * float(np.abs(values).max())
+    direction = np.sign(np.where(np.abs(np.diff(values)) <= slack, 0.0, np.diff(values))).astype(np.int64)
+    starts = np.flatnonzero(np.append(True, direction[1:] != direction[:-1]))
+    ends = np.append(starts[1:], len(direction))
+    if len(starts) > 6:
+        return (Phase("controlled", int(steps[0]), int(steps[-1]), f"{series.raw} goes up and down"),)
+    return tuple(
+        _phase(series, steps, values, int(a), int(b), int(direction[a])) for a, b in zip(starts, ends, strict=True)
+    )
+
+
+def _phase(series: Series, steps: IntArray, values: object, start: int, end: int, direction: int) -> Phase:
+    name = {1: "warm-up", 0: "constant", -1: "decay"}[direction]
+    held = np.asarray(values)
+    because = f"{series.raw} {held[start]:.3g} → {held[end]:.3g}"
+    return Phase(name, int(steps[start]), int(steps[end]), because)
+
+
+def holes(series: Series) -> tuple[tuple[int, int], ...]:
+    """Return the (step before, step after) of stretches without a record that are far longer than usual."""
+    gaps = np.diff(series.axis.steps)
+    if len(gaps) < 3:
+        return ()
+    usual = max(1.0, median(gaps))
+    return tuple(
+        (int(series.axis.steps[i]), int(series.axis.steps[i + 1])) for i in np.flatnonzero(gaps > HOLE * usual)
+    )

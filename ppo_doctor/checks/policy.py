@@ -1,0 +1,323 @@
+"""Does the policy itself move, whatever the ratio says?"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ppo_doctor.checks.series import reward_series
+from ppo_doctor.model.arrays import beside, finite_of, mean_of, median, quantile, running_quantiles, variance_of
+from ppo_doctor.model.run import Fact, Series, SourceRef
+
+if TYPE_CHECKING:
+    from ppo_doctor.checks.run_view import RunView
+    from ppo_doctor.model.run import BoolArray, FloatArray, IntArray, Series
+
+#: Records per third below which a drift of entropy cannot be told from noise.
+LEAST = 6
+#: Records per third from which the calmer third alone tells the noise.
+ENOUGH = 10
+#: Share of the entropy that counts as one standard error at least: six of them are a tenth of a per cent, which starved
+#: steps stay below and learning passes within a few updates (measured in this project's lab).
+CREEP = 2e-4
+#: Below this entropy (nats) all other choices together have a probability of about a thousandth, and so much at most a
+#: step may change the log-prob of nearly every sample: a KL of 5e-7, which is no movement (signals.movement).
+DETERMINISTIC = 0.01
+
+
+def while_alive(view: RunView, series: Series) -> Series:
+    """Return a series of the policy's movement without the records in which the policy always acts alike.
+
+    Nothing is seen to move there, whatever the update does: a ratio of 1 is a theorem, as with one update per batch.
+    The update that made the policy deterministic stays.
+    """
+    entropy = beside(series, view.run.series.get("entropy"))
+    if entropy is None or not len(entropy):
+        return series
+    known = np.isfinite(entropy.values) & (entropy.values >= 0)
+    fixed = known & (entropy.values + entropy.resolution.absolute < DETERMINISTIC)
+    if not fixed.any():
+        return series
+    dead = fixed & np.concatenate(([False], fixed[:-1]))
+    return dataclasses.replace(series, values=np.where(dead, np.nan, series.values)) if dead.any() else series
+
+
+def weight_motion(view: RunView) -> Series | None:
+    """Return the logged size of each update: the parameters' change, else the KL of a probe after the update."""
+    motion = view.run.series.get("update_norm") or view.run.series.get("probe_kl")
+    return motion and while_alive(view, motion)
+
+
+def policy_drift(view: RunView) -> Fact | None:
+    """Return how far entropy moved between the first and the last third of the run, in standard errors.
+
+    The entropy of a frozen policy only scatters with its states, so its thirds agree; source: two-sample comparison of
+    means with the variance inside the calmer third. A constant entropy is a drift of 0.
+    """
+    return _drift(view.run.series.get("entropy"), "policy_drift")
+
+
+def _drift(series: Series | None, name: str) -> Fact | None:
+    values = finite_of(series.values) if series is not None else np.empty(0)
+    third = len(values) // 3
+    if series is None or third < LEAST:
+        return None
+    first, last = values[:third], values[-third:]
+    z = _standard_errors(first, last, series.resolution.absolute)
+    says = f"{series.raw} went from {mean_of(first):.4g} to {mean_of(last):.4g}"
+    return Fact(name=name, value=z, how="computed", unit="standard errors", source=series.source(), says=says)
+
+
+def _standard_errors(first: FloatArray, last: FloatArray, resolution: float) -> float:
+    gap = abs(mean_of(last) - mean_of(first))
+    noise = sorted((variance_of(first, ddof=1), variance_of(last, ddof=1)))
+    # A policy that stands still scatters alike in both thirds; one that collapses within a third does so by its drift.
+    pooled = (noise[0] + (noise[0] if len(first) >= ENOUGH else noise[1])) / len(first)
+    # Rounding hides scatter below the last digit; a creep that averages make visible is no learning.
+    floor = resolution + CREEP * max(abs(mean_of(first)), 1e-3)
+    error = math.hypot(math.sqrt(pooled), floor)
+    return gap / error if math.isfinite(error) else math.nan  # squares that overflow tell nothing
+
+
+#: Lowest learning rates in common use: control (rsl_rl's lower bound), language models (full fine-tuning with RL).
+LOWEST_USUAL = {"control": 1e-5, "language": 1e-7}
+
+
+def kl_size(view: RunView) -> Series | None:
+    """Return |KL| of the old policy to the new one per record, in nats; else half the variance of the ratio.
+
+    Second order of KL around ratio 1: KL = Var(r)/2 (Schulman 2020, Approximating KL Divergence).
+    """
+    kl = view.run.series.get("approx_kl")
+    if kl is not None and len(kl):
+        return while_alive(view, dataclasses.replace(kl, name="kl_size", values=np.abs(kl.values), how="computed"))
+    spread = view.run.series.get("ratio_std")
+    if spread is None or not len(spread):
+        return None
+    printed, least = spread.resolution.absolute, spread.resolution.rounding
+    # products, since a float's power raises where a product is infinite
+    coarse = dataclasses.replace(spread.resolution, absolute=0.5 * printed * printed, rounding=0.5 * least * least)
+    half = 0.5 * np.square(spread.values)
+    says = f"half of {spread.raw} squared"
+    size = dataclasses.replace(
+        spread, name="kl_size", values=half, resolution=coarse, unit="nats", how="computed", says=says
+    )
+    return while_alive(view, size)
+
+
+def rate_over_usual(view: RunView) -> Fact | None:
+    """Return the top of the learning rate over the lowest one in common use: 1e-5 for control, 1e-7 for language.
+
+    The top, since rates are told as what a schedule starts from or warms up to.
+    """
+    rate = view.get("series.applied_learning_rate") or view.get("fact.applied_learning_rate")
+    if rate is None:
+        return None
+    if isinstance(rate, Series):
+        known, exact = finite_of(rate.values), rate.resolution.absolute
+        if not len(known) or median(known) <= exact:
+            return None  # zero, or zero in print
+        if len(known) > 1 and bool((np.diff(known) > 0).all()):
+            return None  # still warming up: nobody knows to what
+        value = float(known.max())
+    else:
+        value = float(rate.value) if isinstance(rate.value, int | float) else math.nan
+    usual = LOWEST_USUAL["control" if view.kind.samples.value == "episodes" else "language"]
+    if not value > 0:
+        return None
+    says = f"learning rate up to {value:.2g}, lowest usual {usual:g}"
+    return Fact(
+        name="rate_over_usual", value=value / usual, how="computed", unit="times", source=_source(rate), says=says
+    )
+
+
+def _source(quantity: Series | Fact) -> SourceRef | None:
+    return quantity.source() if isinstance(quantity, Series) else quantity.source
+
+
+def advantage_link(view: RunView) -> Fact | None:
+    """Return the mean correlation of log-ratio and advantage on trained samples, in standard errors over records."""
+    logged = view.run.series.get("logratio_advantage_corr")
+    if logged is None:
+        return None
+    values = finite_of(logged.values)
+    if len(values) < 20:
+        return None
+    z = float(np.mean(values) / max(float(np.std(values, ddof=1)) / math.sqrt(len(values)), 1e-12))
+    says = f"mean correlation {mean_of(values):.3g} over {len(values)} records"
+    return Fact(
+        name="advantage_link", value=z, how="computed", unit="standard errors", source=logged.source(), says=says
+    )
+
+
+#: Rollout batches before the fall, and after it: Adam's memory of a gradient is 1000 steps, some tens of batches.
+BEFORE, AFTER, LEAST_AFTER = 5, 20, 15
+#: One odd batch in five may be small before; one in five large after.
+ODD = 0.2
+#: Entropy that is left after the fall: a policy that has become sure of itself moves little however large its steps.
+ALIVE = 0.7
+#: Most batches that are looked at one by one; of a longer run each is several.
+MOST = 400
+#: KL (nats) below which updates have ceased rather than shrunk.
+CEASED = 1e-9
+
+
+def movement_cliff(view: RunView) -> Fact | None:
+    """Return how many times larger the KL of updates was before the sharpest fall that lasts; 1 where there is none.
+
+    The second smallest KL of five batches against the KL that four in five of the next twenty stay below, both over
+    the square of the learning rate, to which KL is proportional. Falls to nothing, and falls with the entropy, are 1.
+    """
+    size, entropy = view.series("kl_size"), view.run.series.get("entropy")
+    if size is None or entropy is None:
+        return None
+    width = max(_records_per_batch(view, size), math.ceil(len(size) / MOST))
+    count = len(size) // width
+    if count < BEFORE + 1 + LEAST_AFTER:
+        return None
+    steps = size.axis.steps[: count * width : width].astype(np.float64)
+    kl = size.values[: count * width].reshape(count, width).mean(axis=1)
+    per_rate = kl / np.square(_rate(view, steps))
+    falls = _falls(per_rate)
+    ordered = np.lexsort((np.arange(len(falls)), falls))[::-1]  # the sharpest first, of equal ones the latest
+    lasting = (
+        (float(falls[place]), at)
+        for place in ordered.tolist()
+        if _ceased_not(kl, at := place + BEFORE) and _entropy_left(entropy, steps, at) > ALIVE
+    )  # few are asked
+    value, at = next(lasting, (1.0, 0))
+    says = f"{size.raw} is {value:.3g} times smaller after step {steps[at]:.0f} than before, and stays so"
+    return Fact(
+        name="movement_cliff", value=max(1.0, value), how="computed", unit="times", source=size.source(), says=says
+    )
+
+
+def _records_per_batch(view: RunView, size: Series) -> int:
+    """Trainers that log each optimizer step log rewards once per batch."""
+    reward = reward_series(view)
+    return max(1, round(len(size) / len(reward))) if reward is not None and len(reward) else 1
+
+
+def _rate(view: RunView, steps: FloatArray) -> FloatArray:
+    """Return the learning rate at each step over its largest; 1 where it is not logged."""
+    rate = view.run.series.get("learning_rate")
+    known = np.isfinite(rate.values) & (rate.values > 0) if rate is not None else np.zeros(0, dtype=bool)
+    if rate is None or not known.any():
+        return np.ones(len(steps))
+    values: FloatArray = np.interp(steps, rate.axis.steps[known], rate.values[known])
+    shares: FloatArray = values / values.max()
+    return shares
+
+
+def _falls(values: FloatArray) -> FloatArray:
+    """Return the fall at each batch that has enough before and after it; 1 where one of those is not finite."""
+    count = len(values) - BEFORE - LEAST_AFTER
+    known = np.isfinite(values)
+    sound = values if known.all() else np.where(known, values, 0.0)
+    before = np.sort(sliding_window_view(sound, BEFORE), axis=1)[:count, 1]
+    whole = max(0, count + LEAST_AFTER - AFTER)  # from there on fewer than AFTER batches are left
+    later = sound[BEFORE + 1 :]
+    ends = [quantile(later[place : place + AFTER], 1 - ODD) for place in range(whole, count)]
+    after = np.concatenate([running_quantiles(later, AFTER, 1 - ODD)[:whole] if whole else [], ends])
+    falls: FloatArray = before / np.maximum(after, 1e-300)
+    if sound is not values:
+        for place in range(count):
+            first = place + BEFORE
+            if not (known[place:first].all() and known[first + 1 : first + 1 + AFTER].all()):
+                falls[place] = 1.0
+    return falls
+
+
+def _ceased_not(kl: FloatArray, at: int) -> bool:
+    after = kl[at + 1 : at + 1 + AFTER]
+    return bool(np.isfinite(after).all()) and median(after) > CEASED
+
+
+def _entropy_left(entropy: Series, steps: FloatArray, at: int) -> float:
+    """Return the median entropy of the batches after over that of the batches before."""
+    end = steps[min(at + AFTER, len(steps) - 1)]
+    held = entropy.axis.steps
+    begins, ends = np.searchsorted(held, [steps[at - BEFORE], steps[at]])
+    later, last = np.searchsorted(held, [steps[at], end], side="right")
+    before, after = entropy.values[begins:ends], entropy.values[later:last]
+    before, after = finite_of(before), finite_of(after)
+    if not len(before) or not len(after) or not median(before) > 0:
+        return 1.0
+    return median(after) / median(before)
+
+
+#: A burst stands at least this many times above the record before it, and ends where it has fallen by as much.
+TIMES = 5.0
+#: After a burst the level is what it was, up to this factor; a reference that is replaced starts again at 0 instead.
+LEVEL = 5.0
+#: What climbs has most of its height ahead where it begins; a burst has reached this share of it.
+AT_ONCE = 0.5
+#: Bursts closer than these records are one: the batch that brought them is trained on several times.
+APART = 8
+
+
+def reference_kl_burst(view: RunView) -> Fact | None:
+    """Return by which factor k3 to the reference leaps within a record and comes back, in the second largest burst.
+
+    A policy does not leave its reference for a batch and return: a few tokens of that batch lead the exponential of
+    k3. The second largest, as one may be an odd batch; 0 where there are fewer. None for other estimators, which have
+    no exponential, and below 24 records.
+    """
+    kl = view.run.series.get("ref_kl")
+    if kl is None or kl.estimator != "k3" or np.isfinite(kl.values).sum() < 24:
+        return None
+    found = bursts(finite_of(kl.values))
+    second = found[1] if len(found) > 1 else 0.0
+    says = f"{kl.raw} leaps by more than a factor of {TIMES:g} and back {len(found)} times in {len(kl)} records"
+    return Fact(name="reference_kl_burst", value=second, how="observed", unit="times", source=kl.source(), says=says)
+
+
+def bursts(values: FloatArray) -> list[float]:
+    """Return the factors of separate bursts, the largest first: up within a record, and back to the level before.
+
+    A factor is that over the level before, or over the median where that is more: near a reference that was just
+    synced any number is many times the one before.
+    """
+    starts = np.flatnonzero((values[:-1] > 0) & (values[1:] > TIMES * values[:-1])) + 1
+    back = starts[_come_back(values, starts)].tolist()
+    alone = [start for last, start in zip([-APART, *back], back, strict=False) if start - last >= APART]
+    usual = median(values) if len(values) else 0.0
+    return sorted((float(values[start] / max(values[start - 1], usual)) for start in alone), reverse=True)
+
+
+def _come_back(values: FloatArray, starts: IntArray) -> BoolArray:
+    """Tell of each start whether values fall from its level to the one before it, and rise no further until then."""
+    ends = _first_below(values, starts, values[starts] / TIMES)
+    above = _first_below(-values, starts, -values[starts] / AT_ONCE)
+    before, there = values[starts - 1], values[np.minimum(ends, len(values) - 1)]
+    same = (before / LEVEL < there) & (there < before * LEVEL)
+    return np.asarray((ends < len(values)) & same & (above >= ends))
+
+
+def _first_below(values: FloatArray, starts: IntArray, bounds: FloatArray) -> IntArray:
+    """Return, for each start, where the first value from there on lies that is below its bound; else their number.
+
+    From the end on only those are kept that lie below all between: they are in order, and one is found by bisection.
+    """
+    found = np.full(len(starts), len(values))
+    held, stop = values.tolist(), len(values)
+    least: list[float] = []
+    behind: list[int] = []
+    for at in range(len(starts) - 1, -1, -1):
+        first = int(starts[at])
+        for place in range(stop - 1, first - 1, -1):
+            while least and least[-1] >= held[place]:
+                least.pop()
+                behind.pop()
+            least.append(held[place])
+            behind.append(place)
+        stop = first
+        below = bisect_left(least, bounds[at])
+        if below:
+            found[at] = behind[below - 1]
+    return found

@@ -1,0 +1,134 @@
+"""Quantities computed from a run, by link of the signal chain: once, on demand, with their inputs declared.
+
+Every derived quantity is one row of `table.DERIVED`: where its function is, and which inputs make it computable. A
+function takes `RunView`, so that one quantity may build on another, and returns a Series, a Fact, or None when it
+cannot tell.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ppo_doctor.checks.statistics import DERIVED
+from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.model.run import Fact, Series
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from ppo_doctor.model.kinds import SampleKind
+    from ppo_doctor.model.run import Run, Setting
+
+#: Metrics that are settings as well.
+CONFIGURED = frozenset({"clip_range", "clip_range_vf", "critic_learning_rate", "kl_coef", "learning_rate"})
+
+
+class RunView:
+    """A run with everything that can be derived from it, computed at most once."""
+
+    __slots__ = ("_found", "_kind", "_memo", "held", "run")
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        #: the metrics in the log, and the settings that were found rather than taken from a framework's defaults
+        self.held = frozenset(run.series).union(name for name, s in run.config.items() if s.how != "default")
+        self._memo: dict[str, Series | Fact | None] = {}
+        self._kind: SampleKind | None = None
+        #: by reference; rules ask for the same few quantities again and again
+        self._found: dict[str, Series | Fact | None] = {}
+
+    @property
+    def kind(self) -> SampleKind:
+        """Return what kind of run it is, with the witnesses."""
+        if self._kind is None:
+            from ppo_doctor.checks.run_kind import sample_kind  # it takes observations itself
+
+            self._kind = sample_kind(self)
+        return self._kind
+
+    def get(self, reference: str) -> Series | Fact | None:
+        """Return what `series.X`, `fact.X` or `config.X` refers to, or None if the run cannot tell."""
+        try:
+            return self._found[reference]
+        except KeyError:
+            found = self._found[reference] = self._get(reference)
+            return found
+
+    def _get(self, reference: str) -> Series | Fact | None:
+        kind, _, name = reference.partition(".")
+        if kind == "series":
+            return self.series(name)
+        return self.fact(name) if kind == "fact" else self.setting(name)
+
+    def series(self, name: str) -> Series | None:
+        """Return a logged or derived series."""
+        found = self.run.series.get(name) or self._derived(name)
+        return found if isinstance(found, Series) else None
+
+    def fact(self, name: str) -> Fact | None:
+        """Return a fact of the run or a derived one."""
+        found = self.run.facts.get(name) or self._derived(name)
+        return found if isinstance(found, Fact) else None
+
+    def setting(self, name: str) -> Fact | None:
+        """Return a setting of the configuration as a fact."""
+        setting: Setting | None = self.run.config.get(name)
+        if setting is None:
+            return None
+        return Fact(name=name, value=setting.value, how=setting.how, source=setting.source, says=setting.how)
+
+    def number(self, name: str) -> float | None:
+        """Return a setting as a number, None when it is unset, unknown or no finite number."""
+        setting = self.run.config.get(name)
+        if setting is None or isinstance(setting.value, str | bool | None) or not math.isfinite(setting.value):
+            return None
+        return float(setting.value)
+
+    def configured(self, name: str) -> bool:
+        """Tell whether a setting was found, rather than taken from the framework's defaults."""
+        setting = self.run.config.get(name)
+        return setting is not None and setting.how != "default"
+
+    def _derived(self, name: str) -> Series | Fact | None:
+        memo = self._memo
+        if name not in memo:
+            memo[name] = _function(name)(self) if name in DERIVED else None
+        return memo[name]
+
+
+def _function(name: str) -> Callable[[RunView], Series | Fact | None]:
+    found: Callable[[RunView], Series | Fact | None] = getattr(*_place(name))
+    return found
+
+
+@cache
+def _place(name: str) -> tuple[ModuleType, str]:
+    """Return the module and the name of a quantity's function."""
+    module, _, function = DERIVED[name].function.partition(":")
+    return import_module(module), function
+
+
+@cache
+def inputs(name: str) -> str:
+    """Return, in words, what a quantity needs: its own name, or the alternatives it derives from."""
+    if name not in DERIVED:
+        return name
+    return ", or ".join(" with ".join(group) for group in DERIVED[name].any_of)
+
+
+def takes_a_log(reference: str) -> bool:
+    """Tell whether what `series.X` or `fact.X` refers to cannot follow from a configuration alone."""
+    kind, _, name = reference.partition(".")
+    groups = DERIVED[name].any_of if name in DERIVED else ((name,),)
+    logged = any(needed in METRICS and needed not in CONFIGURED for group in groups for needed in group)
+    return kind == "series" or (kind == "fact" and logged)
+
+
+def metrics_wanted(name: str, never: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Return the metrics whose logging would make a quantity computable: the cheapest way without those of `never`."""
+    ways = DERIVED[name].any_of if name in DERIVED else ((name,),)
+    return next((way for way in ways if never.isdisjoint(way)), ways[0])

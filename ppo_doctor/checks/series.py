@@ -1,0 +1,373 @@
+"""How a series goes: where it starts, where it ends, and whether that is more than its scatter."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.model.arrays import distinct, median, ranks, span_medians
+from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.run import CONDITION, SINGLE, Fact
+from ppo_doctor.model.words import NOT_SO
+
+if TYPE_CHECKING:
+    from ppo_doctor.checks.run_view import RunView
+    from ppo_doctor.model.run import Axis, BoolArray, FloatArray, IntArray, Series
+
+#: Longer series are read as this many means over equal spans of records.
+BLOCKS = 24
+#: Fewest values of which a course is told.
+FEWEST = 4
+#: Share of a straight line's residuals that counts as scatter: what is curved is no noise.
+CURVED = 0.7
+#: What is rounded to this part of the largest value is 0 for all purposes where it prints 0.
+COARSE = 0.01
+#: Scatter of a series that is 0 throughout.
+SMALLEST = 1e-300
+#: Entropy in nats of a Gaussian with a deviation of 1.
+GAUSSIAN_ENTROPY = 0.5 * math.log(2 * math.pi * math.e)
+#: Median of |difference| → deviation of single values, for Gaussian noise.
+GAUSSIAN = 1.4826 / math.sqrt(2)
+
+
+@frozen
+class Course:
+    """Means of the first and of the last blocks, the scatter of one block, and the change over its own error."""
+
+    start: float
+    end: float
+    scatter: float
+    change: float
+
+
+def values_of(view: RunView, *names: str) -> FloatArray | None:
+    """Return the finite values of the first of some metrics that has any, shape [records]."""
+    series = series_of(view, *names)
+    return None if series is None else finite(series)
+
+
+def series_of(view: RunView, *names: str) -> Series | None:
+    """Return the first of some metrics that has a finite value."""
+    logged = (view.run.series.get(name) for name in names)
+    return next((each for each in logged if each is not None and bool(np.isfinite(each.values).any())), None)
+
+
+def entropy_of(view: RunView) -> Series | None:
+    """Return the entropy in nats, else its term in the loss as a share of the first one, else that of a deviation.
+
+    A term that begins near to 0 tells nothing, as a density's may. A Gaussian's entropy is ln(σ √(2πe)) per dimension.
+    """
+    series, term = series_of(view, "entropy"), series_of(view, "entropy_loss")
+    if series is not None:
+        return series
+    start = float(finite(term)[0]) if term is not None else 0.0
+    if term is not None and abs(start) >= max(0.5 * np.abs(finite(term)).max(), 10 * term.resolution.least):
+        share, coarse = term.values / start, term.resolution.scaled(1 / start)
+        return replace(term, values=share, resolution=coarse, raw=f"{term.raw} over its first")
+    deviation = series_of(view, "action_std")
+    if deviation is None or not (finite(deviation) > 0).all():
+        return None
+    coarse = deviation.resolution.scaled(1 / float(finite(deviation).min()))
+    nats = np.log(np.maximum(deviation.values, SMALLEST)) + GAUSSIAN_ENTROPY
+    return replace(deviation, values=nats, resolution=coarse, raw=f"entropy by {deviation.raw}")
+
+
+def discrete(view: RunView) -> bool:
+    """Tell whether the entropy is that of a choice, which has a zero; what nobody knows may be a density's."""
+    return view.kind.facet("actions").value == "discrete"
+
+
+def dimensions(series: Series) -> float | None:
+    """Return of how many action dimensions a density's entropy is the sum; None where the first one does not tell.
+
+    Most policies start with deviations near 1, whose entropy is 1.42 nats for each dimension.
+    """
+    if series.name == "action_std":  # a mean over dimensions
+        return 1.0
+    values = finite(series)
+    count = round(float(values[0]) / GAUSSIAN_ENTROPY) if len(values) else 0
+    return float(count) if count >= 1 else None
+
+
+def finite(series: Series) -> FloatArray:
+    """Return the finite values of a series, 0 wherever they are 0 up to what computing them can resolve."""
+    values = series.settled
+    return values[np.isfinite(values)]
+
+
+def blocks(values: FloatArray) -> FloatArray:
+    """Return a long series as the means of equal spans of it."""
+    if len(values) <= 2 * BLOCKS:
+        return values
+    return np.array([part.mean() for part in np.array_split(values, BLOCKS)])
+
+
+def course(values: FloatArray) -> Course | None:
+    """Return how a series goes, None where it has fewer than four values."""
+    means = blocks(values)
+    size = len(means)
+    if size < FEWEST:
+        return None
+    late = max(2, size // 4)
+    start, end = float(means[:2].mean()), float(means[-late:].mean())
+    places = np.arange(size)
+    line = np.polynomial.Polynomial.fit(places, means, 1)(places)
+    steps = float(median(np.abs(np.diff(means)))) * GAUSSIAN
+    least = max(1e-12 * float(np.abs(means).max()), SMALLEST)
+    scatter = max(steps, CURVED * float(np.std(means - line)), least)
+    return Course(start=start, end=end, scatter=steps, change=(end - start) / (scatter * math.sqrt(1 / 2 + 1 / late)))
+
+
+def on_average(raw: str, start: float, end: float) -> str:
+    """Return the means that a course starts and ends with, told so that nobody looks for them in one record."""
+    return f"{raw} goes from {start:.4g} at first to {end:.4g} in the last quarter, on average"
+
+
+def drift(values: FloatArray) -> float:
+    """Return by how many standard errors neighbours are more alike than in scatter about one mean.
+
+    Von Neumann 1941: of scatter the mean squared difference of neighbours is twice the variance, give or take 2/√n.
+    """
+    spread = float(np.square(values - values.mean()).sum())
+    ratio = float(np.square(np.diff(values)).sum()) / spread if spread else 2.0
+    return (2 - ratio) * math.sqrt(len(values)) / 2
+
+
+def zero_share(series: Series | None, fewest: int = 1) -> float | None:
+    """Return the share of finite records that are exactly 0; None where a 0 may be one in print only."""
+    if series is None:
+        return None
+    values = finite(series)
+    zeros = values == 0
+    coarse = series.resolution.absolute > COARSE * float(np.abs(values).max()) if len(values) else True
+    if len(values) < fewest or (coarse and bool(zeros.any()) and series.resolution.absolute > 0):
+        return None
+    return float(zeros.mean())
+
+
+def constant(values: FloatArray) -> bool:
+    """Tell whether all values are one number, up to two units of float32."""
+    return bool(np.all(np.abs(values - values[0]) <= SINGLE * abs(values[0])))
+
+
+def late(values: FloatArray, fewest: int = 3) -> FloatArray:
+    """Return the last quarter of a series, and at least a few records."""
+    return values[-max(fewest, len(values) // 4) :]
+
+
+def early(values: FloatArray, fewest: int = 2) -> FloatArray:
+    """Return the first fifth of a series, and at least a few records."""
+    return values[: max(fewest, len(values) // 5)]
+
+
+def fact(name: str, value: float, series: Series | None, says: str, unit: str = "") -> Fact:
+    """Return a computed number with the place of the metric that it is told of."""
+    source = None if series is None else series.source()
+    return Fact(name=name, value=float(value), how="computed", source=source, says=says, unit=unit)
+
+
+def condition(name: str, holds: bool | None, series: Series | None, says: str) -> Fact | None:
+    """Return 1 where something is so and 0 where not; None where nobody can tell."""
+    return None if holds is None else fact(name, float(holds), series, says if holds else f"{NOT_SO}{says}", CONDITION)
+
+
+def given(view: RunView, name: str) -> float | None:
+    """Return a setting that was found, as a number; None for what only a default says."""
+    return view.number(name) if view.configured(name) else None
+
+
+def told_of(view: RunView, *names: str) -> str:
+    """Return what some facts say, of those that are known."""
+    return "; ".join(str(found.says).removeprefix(NOT_SO) for found in map(view.fact, names) if found is not None)
+
+
+def generation_starts(view: RunView, series: Series | None) -> BoolArray | None:
+    """Return which records of a series begin a generation; None where that is nearly every one, or unknown.
+
+    A marker that comes before the first of them is written before the steps on its batch, else with the first one. A
+    trainer of agents logs rewards as episodes end, which begins nothing.
+    """
+    marker = view.run.series.get("reward_mean")
+    if "generation_marker" not in view.run.facts:
+        return None
+    if series is None or marker is None or not len(series) or not len(marker):
+        return None
+    steps, marks = series.axis.steps, marker.axis.steps
+    begins = np.isin(steps, marks)
+    if marks[0] < steps[0]:
+        begins = np.isin(np.arange(len(steps)), np.searchsorted(steps, marks, side="right"))
+    return begins if begins.sum() >= 3 and (~begins).sum() >= 0.8 * begins.sum() else None
+
+
+def paired(one: Series, other: Series) -> tuple[FloatArray, FloatArray]:
+    """Return the finite values that two series have at the same steps."""
+    _, at, beside = np.intersect1d(one.axis.steps, other.axis.steps, return_indices=True)
+    left, right = one.values[at], other.values[beside]
+    known = np.isfinite(left) & np.isfinite(right)
+    return left[known], right[known]
+
+
+def all_known(*answers: bool | None) -> bool | None:
+    """Return whether all answers that are known are yes; None where none is known."""
+    known = [answer for answer in answers if answer is not None]
+    return all(known) if known else None
+
+
+def any_known(*answers: bool | None) -> bool | None:
+    """Return whether some answer that is known is yes; None where none is known."""
+    known = [answer for answer in answers if answer is not None]
+    return any(known) if known else None
+
+
+def both(*answers: bool | None) -> bool | None:
+    """Return Kleene's AND."""
+    if False in answers:
+        return False
+    return None if None in answers else True
+
+
+def value_of(found: Fact | None) -> float | None:
+    """Return the number of a fact that may be unknown."""
+    return None if found is None or not isinstance(found.value, int | float) else float(found.value)
+
+
+def truth_of(found: Fact | None) -> bool | None:
+    """Return a condition's answer."""
+    return None if found is None else bool(found.value)
+
+
+#: Chance of a split in a stretch that has none.
+SIGNIFICANCE = 1e-3
+#: Shortest stretch, in records.
+SHORTEST = 4
+#: Longer series are read at half as many points: medians over equal spans of steps.
+POINTS = 400
+
+
+@frozen
+class Stretch:
+    """Records [first, stop) on one level: median, and the scatter around it."""
+
+    first: int
+    stop: int
+    level: float
+    scatter: float
+
+    def __len__(self) -> int:
+        return self.stop - self.first
+
+
+def split(values: FloatArray) -> tuple[int, float]:
+    """Return the most likely change point (index of the first record after it) and its significance p."""
+    size = len(values)
+    if size < 2 * SHORTEST:
+        return 0, 1.0
+    statistic = 2 * np.cumsum(ranks(values))[:-1] - np.arange(1, size) * (size + 1)
+    inner = slice(SHORTEST - 1, size - SHORTEST)
+    at = int(np.argmax(np.abs(statistic[inner]))) + SHORTEST
+    exponent = 6 * float(statistic[at - 1]) ** 2 / (size**3 + size**2)
+    return at, min(1.0, 2 * float(np.exp(-exponent * _independence(values, at))))
+
+
+def _independence(values: FloatArray, at: int) -> float:
+    """Return the share of independent records: (1 - ρ)/(1 + ρ), never above 1.
+
+    ρ is that of the ranks on either side around their running mean, so that a trend does not pass for correlation.
+    """
+    rest = np.concatenate([_residual(ranks(side)) for side in (values[:at], values[at:])])
+    power = float(np.dot(rest, rest))
+    rho = float(np.dot(rest[:-1], rest[1:])) / power if power > 0 else 0.0
+    rho = min(max(rho, 0.0), 0.9)
+    return (1 - rho) / (1 + rho)
+
+
+def _residual(values: FloatArray) -> FloatArray:
+    width = min(len(values), max(5, len(values) // 10))
+    return values - np.convolve(values, np.ones(width), "same") / _within(len(values), width)
+
+
+@lru_cache(maxsize=64)  # of sides that are asked for again in the next run of a sweep
+def _within(size: int, width: int) -> FloatArray:
+    """Return of how many records the running mean at each record is."""
+    return np.convolve(np.ones(size), np.ones(width), "same")
+
+
+def _stretch(values: FloatArray, first: int, stop: int) -> Stretch:
+    part = values[first:stop]
+    level = median(part)
+    return Stretch(first=first, stop=stop, level=level, scatter=1.4826 * median(np.abs(part - level)))
+
+
+@lru_cache(maxsize=4)  # ten quantities ask for the reward
+def thinned(series: Series) -> tuple[FloatArray, FloatArray]:
+    """Return the steps and values of a series' finite records; of a long one, medians over equal spans of steps.
+
+    A log with a record per episode has most of its records where episodes are short: steps are the fair scale.
+    """
+    known = np.isfinite(series.values)
+    whole = bool(known.all())
+    values = series.values if whole else series.values[known]
+    steps, bounds = _spans_of(series.axis) if whole else _spans(series.axis.steps[known])
+    return steps, values if bounds is None else span_medians(values, bounds)
+
+
+@lru_cache(maxsize=2)  # most series of a run have one axis
+def _spans_of(axis: Axis) -> tuple[FloatArray, IntArray | None]:
+    return _spans(axis.steps)
+
+
+def _spans(logged: IntArray) -> tuple[FloatArray, IntArray | None]:
+    """Return the first steps of equal spans of a long series' steps, and their bounds; of a short one all steps."""
+    steps = logged.astype(np.float64)
+    if len(steps) <= POINTS:
+        return steps, None
+    edges = np.searchsorted(steps, np.linspace(steps[0], steps[-1], POINTS // 2 + 1)[:-1])
+    if len(distinct(edges)) < 3 * SHORTEST:  # one step far from the others leaves these in a single span
+        edges = np.arange(POINTS // 2) * len(steps) // (POINTS // 2)
+    bounds = distinct(np.append(edges, len(steps)))
+    return steps[bounds[:-1]], bounds
+
+
+def reward_series(view: RunView) -> Series | None:
+    """Return what the run is rewarded with: episode returns, the rollout's mean reward, else evaluations."""
+    for name in ("episode_return", "reward_mean", "eval_return"):
+        series = view.run.series.get(name)
+        if series is not None and np.count_nonzero(np.isfinite(series.values)) >= 3 * SHORTEST:
+            return series
+    return None
+
+
+def reward_gain(view: RunView) -> Fact | None:
+    """Return how far the reward's last third stands above its first, in standard errors of their medians.
+
+    Negative: it fell. Source: median test, standard error 1.2533·σ/√n with σ from the median absolute deviation; only
+    independent records count.
+    """
+    series = reward_series(view)
+    if series is None:
+        return None
+    _, values = thinned(series)
+    third = len(values) // 3
+    first, last = _stretch(values, 0, third), _stretch(values, len(values) - third, len(values))
+    both = np.concatenate([values[:third], values[-third:]])
+    spread = max(first.scatter, last.scatter, 1e-9 * max(1.0, float(np.abs(values).max())))
+    error = 1.2533 * spread * np.sqrt(2 / (third * _independence(both, third)))
+    says = f"{series.raw} went from {first.level:.4g} (first third) to {last.level:.4g} (last third)"
+    return Fact(
+        name="reward_gain",
+        value=float((last.level - first.level) / error),
+        how="computed",
+        unit="standard errors",
+        source=series.source(),
+        says=says,
+    )
+
+
+def condition_series(series: Series, name: str, values: FloatArray, says: str) -> Series:
+    """Return a condition on the records of a series, of shape [records]; `says` is what is so where it holds 1."""
+    return dataclasses.replace(series, name=name, values=values, unit=CONDITION, how="computed", says=says)

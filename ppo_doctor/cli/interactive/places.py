@@ -1,0 +1,261 @@
+"""Lines of a log around a number, read when somebody asks; secrets hidden, nothing that moves a cursor let through."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from itertools import dropwhile, pairwise, takewhile
+from typing import TYPE_CHECKING
+
+from ppo_doctor.cli.interactive.subjects import Copy, Row, cut, folded, heading, nothing, page_of, ranked
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.evidence import number, sentence
+from ppo_doctor.model.run import SourceRef
+from ppo_doctor.readers.source import Source
+from ppo_doctor.report.escape import plain
+from ppo_doctor.report.layout import Span
+from ppo_doctor.report.words import flowing, in_favour
+from ppo_doctor.trainers.configuration import REDACTED, redact, redact_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
+    from ppo_doctor.cli.interactive.subjects import Frame, Session
+    from ppo_doctor.model.diagnosis import RankedCause
+    from ppo_doctor.model.rules import Evidence, Finding
+    from ppo_doctor.model.run import SourceRef, SourceSummary
+    from ppo_doctor.report.layout import Line, Page
+
+    Placed: TypeAlias = tuple[Finding, Evidence, SourceRef]
+
+#: Lines of text; other containers have records, but no lines to show.
+TEXT = frozenset({"jsonl", "json", "csv", "console", "notebook"})
+#: Bytes of one line that are shown; a document on one line can be megabytes long.
+LONGEST = 1 << 16
+_PAIR = re.compile(
+    r"""(?P<quote>["']?)(?P<key>[A-Za-z_][\w.\-/]{0,80})(?P=quote)\s*[:=]\s*"""
+    r"""(?P<value>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s,;}\]]+)"""
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excerpt:
+    """Lines of a file by number, or why there are none."""
+
+    lines: tuple[tuple[int, str], ...] = ()
+    #: names of the columns, where the file is a table
+    names: tuple[str, ...] = ()
+    because: str = ""
+
+
+def excerpt(place: SourceRef, sources: tuple[SourceSummary, ...], *, before: int, after: int) -> Excerpt:
+    """Return the lines around a place, unpacked and decoded as the reader of the log does it."""
+    container = next((source.container for source in sources if source.path == place.path), None)
+    if place.line is None:
+        return Excerpt(because="This number belongs to no line of the log.")
+    if place.path in ("-", "<stdin>"):
+        return Excerpt(because="The log came from stdin, which cannot be read twice; what was read from this line:")
+    if container is not None and container not in TEXT:
+        return Excerpt(because=f"{container} is a binary container; what was read from this record:")
+    try:
+        names = _names(place.path) if container == "csv" else ()
+        return Excerpt(lines=_lines(place.path, max(place.line - before, 1), place.line + after), names=names)
+    except DoctorError as error:
+        return Excerpt(because=f"{error.message}.")
+
+
+def _lines(path: str, first: int, last: int) -> tuple[tuple[int, str], ...]:
+    upto = takewhile(lambda numbered: numbered[0] <= last, Source(path).numbered())
+    held = dropwhile(lambda numbered: numbered[0] < first, upto)
+    return tuple((number, hidden(line[:LONGEST].decode("utf-8", "replace"))) for number, line in held)
+
+
+def _names(path: str) -> tuple[str, ...]:
+    """Return the names in the first line of a table that has one."""
+    _, line = next(Source(path).numbered(), (1, b""))
+    names = re.split(r"[,\t;]", line[:LONGEST].decode("utf-8", "replace")) if line else ()
+    return tuple(name.strip(" \"'\r") for name in names)
+
+
+def hidden(line: str) -> str:
+    """Return a line with the values of keys that sound like secrets, and whatever looks like one, replaced."""
+    return redact_text(_PAIR.sub(_pair, line))
+
+
+def _pair(match: re.Match[str]) -> str:
+    value = match["value"]
+    quote = value[:1] if value[:1] in "\"'" else ""
+    # A number is a secret under fewer keys than a text: "max_tokens": 512 is none.
+    number = None if quote else _number(value)
+    if redact(match["key"], value.strip("\"'") if number is None else number) != REDACTED:
+        return match[0]
+    return match[0][: match.start("value") - match.start()] + f"{quote}{REDACTED}{quote}"
+
+
+def _number(value: str) -> float | None:
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+_DELIMITERS = re.compile(r"[,\t;]")
+#: Columns of a line's number, and characters of the line in question that are shown.
+NUMBER, PLACES_LONGEST = 7, 4000
+#: Lines read below a place at the least: the keys of a record in pretty JSON or in a box of a console stand there.
+BELOW = 80
+
+
+class Places:
+    """Evidence with its place in a log, that of the leading causes first."""
+
+    title = "Source"
+    slow = True
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def rows(self, query: str, width: int) -> list[Row]:
+        """Return the places of all evidence, what fired first."""
+        return [
+            Row(key=_key(*entry), lines=_places_lines(*entry, width)) for entry in ranked(query, self._placed(), _words)
+        ]
+
+    def page(self, key: str, frame: Frame) -> list[Line]:
+        """Return the lines around a place; slow, because the log is read up to there."""
+        entry = self._entry(key)
+        if entry is None:
+            return nothing(frame, "No number of this report stands at a place in a log.")
+        _, evidence, place = entry
+        page = page_of(frame)
+        without_place = replace(evidence, source=None)
+        page.add(flowing(sentence(without_place)), 0, 2)
+        page.add((Span(plain(str(place)), "bold"), Span(f"  {plain(place.key or '')}", "cyan")), 0, 2)
+        page.blank()
+        room = max(frame.height - len(page.lines), 7)
+        sources = self._session.run.sources
+        spread = any(s.path == place.path and s.container in ("json", "console") for s in sources)
+        after = max(room // 2, BELOW) if spread else room // 2
+        _excerpt(page, excerpt(place, sources, before=room // 3, after=after), place, frame)
+        _as_read(page, self._session, place)
+        return page.lines
+
+    def plots(self, key: str, frame: Frame) -> list[Line]:
+        """Return nothing: lines take all the room that there is."""
+        del key, frame
+        return []
+
+    def copies(self, key: str) -> Sequence[Copy]:
+        """Return the place, and the key there."""
+        entry = self._entry(key)
+        if entry is None:
+            return []
+        place = entry[2]
+        return [Copy(what="place", text=str(place)), *([Copy(what="key", text=place.key)] if place.key else [])]
+
+    def of_cause(self, cause: RankedCause) -> str:
+        """Return the row of a cause's weightiest evidence, an empty text where none has a place."""
+        rules = [entry.finding for entry in in_favour(cause)]
+        found = sorted((e for e in self._placed() if e[0].rule in rules), key=lambda e: rules.index(e[0].rule))
+        return _key(*found[0]) if found else ""
+
+    def of_rule(self, rule: str) -> str:
+        """Return the row of a finding's first evidence, an empty text where none has a place."""
+        return next((_key(*entry) for entry in self._placed() if entry[0].rule == rule), "")
+
+    def _placed(self) -> list[Placed]:
+        findings = sorted(self._session.diagnosis.findings, key=lambda f: (f.status != "fired", f.severity.rank))
+        held = [(f, e, e.source) for f in findings for e in f.evidence if e.source is not None and e.source.line]
+        return list({_key(*entry): entry for entry in reversed(held)}.values())[::-1]
+
+    def _entry(self, key: str) -> Placed | None:
+        return next((entry for entry in self._placed() if _key(*entry) == key), None)
+
+
+def _key(finding: Finding, evidence: Evidence, place: SourceRef) -> str:
+    return f"{finding.rule}\n{evidence.metric}\n{place}\n{place.key}"
+
+
+def _words(entry: Placed) -> str:
+    finding, evidence, place = entry
+    return f"{evidence.raw} {evidence.metric} {finding.rule} {place}"
+
+
+def _places_lines(finding: Finding, evidence: Evidence, place: SourceRef, width: int) -> tuple[Line, ...]:
+    sign, style = ("✗", "red") if finding.status == "fired" else ("✓", "green")
+    words = cut(plain(evidence.raw), width - 2)
+    head = (Span(sign, style), Span(f" {words}", "bold" if finding.status == "fired" else ""))
+    name = plain(str(place))
+    short = name if len(name) <= width - 4 else "…" + name[-(width - 5) :]
+    return (head, (Span(f"    {short}", "dim"),))
+
+
+def _excerpt(page: Page, held: Excerpt, place: SourceRef, frame: Frame) -> None:
+    if held.because:
+        page.add(flowing(held.because))
+        return
+    if held.lines and held.lines[-1][0] < (place.line or 0):
+        page.add(f"The file ends before line {place.line}: it has changed since it was read.")
+    width = max(frame.width - NUMBER - 1, 8)
+    wanted = keys_of(place)
+    for number_, text in held.lines:
+        ours = number_ == place.line
+        head = Span(f"{'▶' if ours else ' '}{number_:>{NUMBER - 1}} ", "bold yellow" if ours else "dim")
+        # The keys of a record that goes over several lines stand below its first.
+        here = [key for key in wanted if _places_pair(key).search(text)] if number_ > (place.line or 0) else []
+        wanted = [key for key in wanted if key not in here]
+        if ours or here:
+            found = folded([marked(text, keys_of(place), held.names if ours else ())], width)
+            heads = [head, *[Span(" " * (NUMBER + 1))] * (len(found) - 1)]
+            page.lines += [(first, *line) for first, line in zip(heads, found, strict=True)]
+        else:
+            page.lines.append((head, Span(cut(plain(text.replace("\t", " "), PLACES_LONGEST), width), "dim")))
+        if ours and (held.names or any(_places_pair(key).search(text) for key in wanted)):
+            wanted = []
+
+
+def keys_of(place: SourceRef) -> list[str]:
+    """Return the keys of a place as written; several metrics that were judged together stand side by side."""
+    return [key for key in (place.key or "").split(", ") if key]
+
+
+def marked(text: str, keys: Sequence[str], names: Sequence[str]) -> Line:
+    """Return a line of a log, made safe, with the values of some keys marked; `names` are those of its columns."""
+    spans: list[Span] = []
+    at = 0
+    for start, end in _values(text, keys, names):
+        spans += [
+            Span(plain(text[at:start], PLACES_LONGEST)),
+            Span(plain(text[start:end], PLACES_LONGEST), "bold reverse"),
+        ]
+        at = end
+    return (*spans, Span(plain(text[at:], PLACES_LONGEST)))
+
+
+def _values(text: str, keys: Sequence[str], names: Sequence[str]) -> list[tuple[int, int]]:
+    """Return where values stand: the cells of a table, else each key with what follows it up to the next delimiter."""
+    if names:
+        starts = [0, *(match.end() for match in _DELIMITERS.finditer(text)), len(text) + 1]
+        cells = list(pairwise(starts))
+        wanted = [cells[i] for i, name in enumerate(names) if name in keys and i < len(cells)]
+        return [(start, end - 1) for start, end in wanted] if len(cells) == len(names) and '"' not in text else []
+    found = sorted((match.start(), match.end()) for key in keys if (match := _places_pair(key).search(text)))
+    return [pair for i, pair in enumerate(found) if i == 0 or pair[0] >= found[i - 1][1]]
+
+
+def _places_pair(key: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w/]){re.escape(key)}(?![\w/])[^,;|}}]{{0,40}}")
+
+
+def _as_read(page: Page, session: Session, place: SourceRef) -> None:
+    """Add every value that was read from this line, by our names."""
+    held = []
+    for series in session.run.series.values():
+        if series.axis.path == place.path:
+            held += [(series.name, float(v)) for v in series.values[series.axis.lines == place.line]]
+    if not held:
+        return
+    heading(page, "As it was read")
+    for name, value in held:
+        page.add((f"{plain(name)} ", Span(number(value), "bold")), 2, 2)

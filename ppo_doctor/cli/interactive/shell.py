@@ -1,0 +1,276 @@
+"""Keys one after the other: each is done with before the next is looked at, however fast they come.
+
+The application hands a key to the widget that has the focus when it arrives. Keys that arrive together, as they do when
+something is pasted or a slow line delivers a second's typing at once, would all go to the widget that the first of them
+is about to leave: what was meant for a search field or a dialog would be taken for commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from textual import work
+from textual.app import App
+from textual.events import Key, Paste
+from textual.widgets import ContentSwitcher, Input, OptionList
+
+from ppo_doctor.cli.interactive import widgets as bars
+from ppo_doctor.cli.interactive import widgets as look
+from ppo_doctor.cli.interactive.findings import Findings, Story
+from ppo_doctor.cli.interactive.metrics import Metrics
+from ppo_doctor.cli.interactive.places import Places
+from ppo_doctor.cli.interactive.settings import Settings
+from ppo_doctor.cli.interactive.subjects import Frame, Session, folded
+from ppo_doctor.cli.interactive.widgets import Bar, Pane, Split
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from textual.app import ComposeResult
+    from textual.events import Event
+    from textual.message_pump import MessagePump
+
+    from ppo_doctor.cli.interactive.subjects import Case, Subject
+    from ppo_doctor.report import RenderOptions
+
+#: Seconds that one key may take; the next one goes its way after that, whatever the first is still about.
+LONGEST = 2.0
+#: Seconds between two looks at whether a window that is opening has the focus yet.
+LOOK = 0.01
+#: Messages of a key's effects go through the application this often: to act, to move the focus, to open a window.
+ROUNDS = 3
+
+
+class OneByOne:
+    """Holds keys back until the effects of the one before are there."""
+
+    def __init__(
+        self, app: App[None], handle: Callable[[Event], Awaitable[None]], fail: Callable[[Exception], None]
+    ) -> None:
+        """Keep keys for an application; `handle` does what one asks for, `fail` is told what went wrong with that."""
+        self._app = app
+        self._handle = handle
+        self._fail = fail
+        self._waiting: deque[Event] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def take(self, event: Event) -> None:
+        """Handle a key now, or when its turn comes."""
+        self._waiting.append(event)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._work())
+
+    async def _work(self) -> None:
+        while self._waiting and self._open:
+            involved = self._involved()
+            try:
+                await self._handle(self._waiting.popleft())
+                await asyncio.wait_for(self._done(involved), LONGEST)
+            except TimeoutError:
+                continue
+            except Exception as error:  # noqa: BLE001 - told as every crash of the report is
+                self._fail(error)
+
+    def _involved(self) -> list[MessagePump]:
+        """Return what a key passes through: the widget with the focus, and all around it up to the application."""
+        focused = self._app.focused
+        return [] if focused is None else [*focused.ancestors_with_self]
+
+    async def _done(self, involved: Iterable[MessagePump]) -> None:
+        for pump in (*involved, *[self._app] * ROUNDS):
+            await _reached(pump)
+        while self._open and self._app.screen.focused is None:
+            await asyncio.sleep(LOOK)
+
+    @property
+    def _open(self) -> bool:
+        """Tell whether the application still has a screen."""
+        return self._app.is_running and bool(self._app.screen_stack)
+
+
+async def _reached(pump: MessagePump) -> None:
+    """Wait until all that a widget was sent so far has been dealt with, or the widget is gone."""
+    done = asyncio.Event()
+    if not pump.call_later(done.set):
+        return
+    while pump.is_running and not done.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(done.wait(), 5 * LOOK)
+
+
+VIEWS = ("story", "findings", "metrics", "settings", "places")
+
+
+class Shell(App[None]):
+    """Bars, views and what fills them; what keys do is added by the application."""
+
+    CSS_PATH = "report.tcss"
+    TITLE = "ppo-doctor"
+    HORIZONTAL_BREAKPOINTS = look.BREAKPOINTS
+
+    def __init__(
+        self,
+        cases: Sequence[Case],
+        options: RenderOptions,
+        *,
+        ascii_signs: bool = False,
+        native: bool = False,
+        light: bool = False,
+    ) -> None:
+        """Make the report; `native` keeps to the terminal's own colours, `ascii_signs` to ASCII, `light` to white."""
+        # Before the theme: this decides how NO_COLOR is honoured.
+        super().__init__(ansi_color=True if native else None)
+        self.session = Session(cases=tuple(cases), why=options.why)
+        self.options = options
+        self.ascii_signs = ascii_signs
+        #: what ended the report, when that was a bug of ours
+        self.crash: Exception | None = None
+        self.interrupted = False
+        self.subjects: dict[str, Subject] = {}
+        #: view and row whose page is on the screen
+        self._on_page: tuple[str, str] | None = None
+        self._keys = OneByOne(self, super().on_event, self._handle_exception)
+        self.fresh_subjects()
+        self.register_theme(look.THEME)
+        self.ansi_theme_dark = look.COLORS
+        self.theme = "ansi-dark" if native else look.LIGHT if light else look.THEME.name
+
+    def fresh_subjects(self) -> None:
+        """Make the subjects of the views anew, for another run."""
+        session = self.session
+        self.findings, self.settings, self.places = Findings(session), Settings(session), Places(session)
+        made = (Story(session), self.findings, Metrics(session), self.settings, self.places)
+        self.subjects = dict(zip(VIEWS, made, strict=True))
+
+    def compose(self) -> ComposeResult:
+        """Lay bars and views out."""
+        yield Bar(ascii_signs=self.ascii_signs, id="title")
+        yield Bar(ascii_signs=self.ascii_signs, id="tabs")
+        yield Bar(ascii_signs=self.ascii_signs, id="banner")
+        with ContentSwitcher(initial=VIEWS[0]):
+            for name in VIEWS:
+                yield Split(ascii_signs=self.ascii_signs, id=name, listed=name != "story")
+        yield Bar(ascii_signs=self.ascii_signs, id="keys")
+
+    def on_mount(self) -> None:
+        """Fill the views once their size is known, and put the cursor in the list."""
+        self.split.home.focus()
+        self.call_after_refresh(self.refresh_all)
+
+    @property
+    def view(self) -> str:
+        """Return the name of the view that is shown."""
+        return self.query_one(ContentSwitcher).current or VIEWS[0]
+
+    @property
+    def _stands(self) -> bool:
+        """Tell whether the views are there: what a closing report still hears of its lists has nowhere to go."""
+        return bool(self.query(ContentSwitcher))
+
+    @property
+    def split(self) -> Split:
+        """Return the widgets of the view that is shown."""
+        return self.query_one(f"#{self.view}", Split)
+
+    @property
+    def subject(self) -> Subject:
+        """Return what the view that is shown is about."""
+        return self.subjects[self.view]
+
+    def refresh_all(self) -> None:
+        """Draw bars, list and pages of the view that is shown."""
+        self.refresh_bars()
+        self.refresh_rows()
+
+    def refresh_bars(self) -> None:
+        """Draw the title, the tabs, what is supposed, and the keys."""
+        width = self.size.width
+        self.query_one("#title", Bar).show(bars.title(self.session, width))
+        names = [(name, subject.title) for name, subject in self.subjects.items()]
+        self.query_one("#tabs", Bar).show(bars.tabs(names, self.view, width))
+        self.query_one("#keys", Bar).show(bars.keys(self.view, self.session, width))
+        banner = self.query_one("#banner", Bar)
+        banner.set_class(bool(self.session.overrides), "shown")
+        banner.show(bars.banner(self.session, width))
+
+    def refresh_rows(self, key: str = "") -> None:
+        """Fill the list of the view, choosing the row with this key, else the one that was chosen, else the first."""
+        split = self.split
+        width = (split.choices if split.listed else split.page).scrollable_content_region.width - 1
+        if width <= 0:
+            return
+        wanted = key or split.choices.chosen
+        split.choices.fill(self.subject.rows(split.search.value, width), wanted)
+        self.refresh_page()
+
+    def refresh_page(self, *, keep: bool = False) -> None:
+        """Draw the page about the chosen row."""
+        split, key = self.split, self.split.choices.chosen
+        self._on_page = self.view, key
+        if self.view == "metrics":
+            onset = bool(self.subject.plots(key, self._frame(split.plots, alone=False)))
+            split.set_class(onset, "onset")
+        frame = self._frame(split.page, alone=not split.plots.display)
+        if self.subject.slow:
+            self._show_later(self.view, key, frame)
+            return
+        split.page.show(folded(self.subject.page(key, frame), frame.width), keep=keep)
+        if split.plots.display:
+            split.plots.show(self.subject.plots(key, self._frame(split.plots, alone=False)), keep=keep)
+
+    def _frame(self, pane: Pane, *, alone: bool) -> Frame:
+        # One column stays free, so that a scrollbar that appears shifts no line.
+        region = pane.scrollable_content_region
+        width = max(region.width - 1, 20)
+        why, ascii_signs = self.session.why, self.ascii_signs
+        return Frame(width=width, height=max(region.height, 5), why=why, ascii=ascii_signs, alone=alone)
+
+    @work(exclusive=True, group="page")
+    async def _show_later(self, view: str, key: str, frame: Frame) -> None:
+        lines = await asyncio.to_thread(self.subjects[view].page, key, frame)
+        if not self._stands:
+            return
+        split = self.query_one(f"#{view}", Split)
+        if split.choices.chosen == key:
+            split.page.show(folded(lines, frame.width))
+
+    def on_split_resized(self, event: Split.Resized) -> None:
+        """Wrap everything anew."""
+        event.stop()
+        self.call_after_refresh(self.refresh_all)
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Show the page about the row that was chosen in a list of ours."""
+        if not self._stands:
+            return
+        if event.option_list is self.split.choices and self._on_page != (self.view, self.split.choices.chosen):
+            self.refresh_page()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Search while the query is written."""
+        if self._stands and event.input is self.split.search:
+            self.refresh_rows()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Go to the rows that were found."""
+        if self._stands and event.input is self.split.search:
+            self.split.choices.focus()
+
+    async def on_event(self, event: Event) -> None:
+        """Take keys and what is pasted one after the other; Ctrl-C waits for nothing."""
+        typed = isinstance(event, Key | Paste) and not event.is_forwarded
+        if typed and not (isinstance(event, Key) and event.key == "ctrl+c"):
+            self._keys.take(event)
+        else:
+            await super().on_event(event)
+
+    def _handle_exception(self, error: Exception) -> None:
+        self.crash = self.crash or error
+        super()._handle_exception(error)
+
+    def _print_error_renderables(self) -> None:
+        # The caller tells what went wrong, in the words of the command line and after the screen was restored.
+        self._exit_renderables.clear()

@@ -1,0 +1,168 @@
+"""The command of `--on-finding`: a cause as JSON on its standard input, bounded in time, never fatal."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING
+
+from ppo_doctor.cli.watch.events import Event, PlainScreen
+from ppo_doctor.cli.watch.log import WatchedLog
+from ppo_doctor.cli.watch.session import Session
+from ppo_doctor.diagnosis.analyze import diagnose
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.report.json_report import dump, payload
+from ppo_doctor.runs.reading import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ppo_doctor.checks.rulepack import Pack
+    from ppo_doctor.cli.watch.session import Options
+    from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
+    from ppo_doctor.model.errors import ExitCode
+    from ppo_doctor.report.json_report import Json
+
+#: Seconds that a command may take.
+LONGEST = 30.0
+
+
+class Hook:
+    """Runs a command for each confirmed cause, without a shell; commands run in threads beside the watching."""
+
+    def __init__(self, command: str, *, longest: float = LONGEST) -> None:
+        try:
+            self._command = shlex.split(command)
+        except ValueError as error:
+            raise _unusable(command, str(error)) from error
+        if not self._command:
+            raise _unusable(command, "it is empty")
+        self._longest = longest
+        self._threads = ThreadPoolExecutor()
+        self._running: list[Future[list[Event]]] = []
+
+    def start(self, diagnosis: Diagnosis, cause: RankedCause, step: int | None) -> None:
+        """Start the command for a cause; what goes wrong is an event of `poll` or `drain`."""
+        self._running.append(self._threads.submit(self._run, finding(diagnosis, cause, step)))
+
+    def poll(self) -> list[Event]:
+        """Return what went wrong with commands that have ended or took too long."""
+        ended = [running for running in self._running if running.done()]
+        self._running = [running for running in self._running if running not in ended]
+        return [event for running in ended for event in running.result()]
+
+    def drain(self) -> list[Event]:
+        """Wait for commands that still run, and return what went wrong with them."""
+        wait(self._running)
+        return self.poll()
+
+    def _run(self, given: str) -> list[Event]:
+        """Run the command; files instead of pipes, so that nothing that it started keeps us waiting."""
+        with TemporaryFile() as stdin, TemporaryFile() as stderr:
+            stdin.write(given.encode())
+            stdin.seek(0)
+            try:
+                process = subprocess.Popen(  # noqa: S603 - the user's own command
+                    self._command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
+                )
+            except OSError as error:
+                return [self._failed(f"{error.strerror or error}")]
+            try:
+                code = process.wait(self._longest)
+            except subprocess.TimeoutExpired:
+                _stop(process)
+                return [self._failed(f"stopped after {self._longest:.0f} s")]
+            stderr.seek(0)
+            lines = stderr.read(1 << 16).decode("utf-8", "replace").strip().splitlines()
+        return [self._failed(f"exit code {code}" + (f": {lines[-1][:200]}" if lines else ""))] if code else []
+
+    def _failed(self, why: str) -> Event:
+        return Event(kind="problem", text=f"--on-finding {self._command[0]}: {why}")
+
+
+def finding(diagnosis: Diagnosis, cause: RankedCause, step: int | None) -> str:
+    """Return a cause with its run as JSON: the objects of the report of `--format json`, and `step`, the last one."""
+    whole = payload(diagnosis)
+    fired = {entry.finding for entry in cause.ledger if entry.status == "fired"}
+    chosen: dict[str, Json] = {name: whole[name] for name in ("schema_version", "tool", "run", "verdict")}
+    chosen |= {"event": "cause", "step": step, "cause": next(iter(_named(whole["causes"], "id", {cause.id})), None)}
+    chosen["checks"] = _named(whole["checks"], "name", fired)
+    return dump(chosen)
+
+
+def _named(entries: Json, key: str, names: set[str]) -> list[Json]:
+    """Return the objects of a list that are named so."""
+    listed = entries if isinstance(entries, list) else []
+    return [entry for entry in listed if isinstance(entry, dict) and entry[key] in names]
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop a command and what it started."""
+    try:
+        if os.name == "posix":
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    except ProcessLookupError:
+        pass  # it ended just now
+    process.wait()
+
+
+def _unusable(command: str, why: str) -> DoctorError:
+    hint = "quote it as for a shell; for a pipe or a redirection give a shell: --on-finding \"sh -c '…'\""
+    return DoctorError(f"--on-finding {json.dumps(command)}: {why}", hint=hint, code=ExitCode.USAGE)
+
+
+#: Signals that end the watching: the wish to, the end of the job, and that of the terminal.
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+def run_watch(
+    target: str,
+    pack: Pack,
+    request: Request,
+    options: Options,
+    *,
+    on_finding: str | None = None,
+    plain: bool = False,
+    quiet: bool = False,
+    color: bool | None = None,
+) -> ExitCode:
+    """Watch a log until something ends it, and return the exit code.
+
+    Raises:
+        DoctorError: `on_finding` is no command, or a setting that was given does not exist (exit code 2).
+    """
+    log = WatchedLog(target, request)
+    hook = Hook(on_finding) if on_finding is not None else None
+    with _signals_interrupt():
+        if plain or not sys.stdout.isatty():
+            screen = PlainScreen(quiet=quiet)
+            return Session(log, lambda run: diagnose(run, pack, request), screen, options, hook=hook).watch()
+        from ppo_doctor.cli.watch.live import live_screen
+
+        with live_screen(color=color) as live:
+            session = Session(log, lambda run: diagnose(run, pack, request), live, options, hook=hook)
+            code = session.watch()
+        live.leave(session.view, quiet=quiet)
+        return code
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """Let signals raise KeyboardInterrupt, which ends in a verdict; one that was ignored, as by nohup, still is."""
+    ours = (signal.SIG_DFL, signal.default_int_handler)
+    numbers = [number for number in ENDING if signal.getsignal(number) in ours]
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

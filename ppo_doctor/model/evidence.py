@@ -1,0 +1,251 @@
+"""Evidence in words: one sentence with the number, the bound, and where the number stands."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ppo_doctor.model.run import CONDITION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ppo_doctor.model.diagnosis import Outcome
+    from ppo_doctor.model.rules import Evidence, Finding
+    from ppo_doctor.model.run import Run
+    from ppo_doctor.model.words import OutcomeKind
+
+WORDS = {"==": "is", "!=": "differs from", "<": "is below", "<=": "is at most", ">": "is above", ">=": "is at least"}
+DENIED = {
+    "==": "is not",
+    "!=": "is",
+    "<": "is not below",
+    "<=": "is above",
+    ">": "is not above",
+    ">=": "is below",
+}
+
+
+#: The best level is told where this share of what it stands above the lower end is gone at the end.
+MUCH = 0.25
+#: Pieces of evidence of one finding that are told.
+MOST_SEEN = 3
+#: A count of one, and the plural beside it.
+_ONE = re.compile(
+    r"(?<![\d.,–-])1 (?!of )(?:[a-z]+ )?"
+    r"(?:deviation|epoch|error|median|metric|nat|rate|record|sample|step|token|update)s\b"
+)
+
+#: What stands between names in a formula such as "1 - frac_reward_zero_std".
+_JOINTS = re.compile(r",| [-+*/] ")
+
+
+class Parts(NamedTuple):
+    """A sentence in parts: what is spoken of, what is claimed of it, and where that shows."""
+
+    subject: str
+    claim: str
+    rest: str
+
+
+def number(value: float | None) -> str:
+    """Return a number as people write it: four digits, whole numbers whole, `1` for one."""
+    if value is None:
+        return "unknown"
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
+    if abs(value) < 1e15 and value == int(value):
+        return str(int(value))
+    return f"{value:.4g}"
+
+
+def became(outcome: Outcome) -> str:
+    """Return what became of the reward as a sentence without its full stop, with its levels and the step."""
+    key = f"The reward ({outcome.key})" if outcome.key.lower() not in ("", "reward", "rewards") else "The reward"
+    levels = way(outcome)
+    since = f" from step {outcome.since_step}" if outcome.since_step is not None else ""
+    sentences: Mapping[OutcomeKind, str] = {
+        "learned": f"{key} rises{' through wide scatter' if outcome.leans else ''}: {levels}",
+        "levelled_off": f"{key} rose and levelled off{since}: {levels}",
+        "at_ceiling": f"{key} is at its known ceiling: {levels}",
+        "flat": f"{key} {_no_rise(outcome)}: {levels}",
+        "lost": f"{key} was lost, its median below {number(_rounded(outcome.kept_below))}{since} on: {levels}",
+        "fell": f"{key} {'rose, then ' if outcome.first is not None else ''}fell: {levels}",
+        "never_earned": f"{key} is 0 in all {outcome.records} records",
+        "not_logged": f"No reward is read; “{outcome.key}” may be one" if outcome.key else "No reward is logged",
+        "too_short": f"{key} has {_few(outcome.records)}",
+    }
+    return sentences[outcome.what]
+
+
+def _no_rise(outcome: Outcome) -> str:
+    if outcome.first is not None:
+        return f"began at {number(_rounded(outcome.first))} and shows no clear rise since"
+    return "leans upward without a clear rise" if outcome.leans else "shows no clear rise"
+
+
+def gone(outcome: Outcome) -> str:
+    """Return how the reward went wrong, as the title of a problem."""
+    best, start, end = (number(_rounded(level)) for level in (outcome.best, outcome.start, outcome.end))
+    if outcome.what == "lost":
+        return f"The reward fell from {best} to {end} and stays below {number(_rounded(outcome.kept_below))}"
+    if outcome.what == "fell":
+        return f"The reward fell from {start if outcome.first is None else best} to {end}"
+    return became(outcome)
+
+
+def brief(finding: Finding) -> str:
+    """Return what a check saw without its bounds: counts of records, what facts say, and settings."""
+    told = list(dict.fromkeys(_seen(evidence) for evidence in finding.evidence))
+    return "; ".join([*told[:MOST_SEEN], *([f"{len(told) - MOST_SEEN} more"] if len(told) > MOST_SEEN else [])])
+
+
+def _seen(evidence: Evidence) -> str:
+    if _of_a_setting(evidence):
+        return sentence(_in_its_folder(evidence))
+    if evidence.of > 1:
+        span = f", steps {evidence.steps[0]}–{evidence.steps[1]}" if evidence.steps else ""
+        return f"{evidence.raw} {_bounded(evidence)} in {_records(evidence)}{span}".replace("  ", " ")
+    if evidence.steps is None and " " in evidence.statistic:
+        return _ONE.sub(_singular, evidence.statistic)
+    setting = evidence.source is not None and evidence.source.key == evidence.raw != evidence.metric
+    told = replace(evidence, metric=evidence.raw) if setting and evidence.steps is None else evidence
+    return sentence(told).removesuffix(f" ({evidence.source})" if evidence.source else "")
+
+
+def _few(records: int) -> str:
+    if not records:
+        return "no number in any record: no episode has ended, or its reward is none"
+    return f"{records} {'number' if records == 1 else 'numbers'}, too few to show a course"
+
+
+def way(outcome: Outcome) -> str:
+    """Return the levels at start and end, with the best where much of it is gone at the end.
+
+    Of a reward that was not lost the best is told where it has a peak, and not as a station of its way.
+    """
+    fell = outcome.what in ("lost", "fell")
+    start = number(_rounded(outcome.first if outcome.what == "fell" and outcome.first is not None else outcome.start))
+    best, end = (number(_rounded(level)) for level in (outcome.best, outcome.end))
+    if None in (outcome.start, outcome.best, outcome.end) or start == end == best:
+        return f"{start} throughout"
+    begun, highest, left = (float(level or 0) for level in (outcome.start, outcome.best, outcome.end))
+    gone = highest - left > MUCH * (highest - min(begun, left))
+    # the start may be a peak that no stretch keeps
+    if not gone or highest <= begun or best in (start, end) or not (fell or outcome.peaks):
+        return f"{start} → {end}"
+    if fell:
+        at = f" near step {outcome.best_step}" if outcome.best_step is not None else ""
+        return f"{start} → about {best}{at} → {end}"
+    at = f" around step {outcome.best_step}" if outcome.best_step is not None else ""
+    return f"{start} → {end}, and {best} in its best stretch{at}"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.3g}")
+
+
+def says(finding: Finding) -> str:
+    """Return what a finding found, or why it could not look."""
+    if finding.status in ("skipped", "errored"):
+        return finding.reason or ""
+    return "; ".join(_folded([_parts(evidence) for evidence in finding.evidence]))
+
+
+def _of_a_setting(evidence: Evidence) -> bool:
+    """Tell whether evidence is of a setting as written, and not of a quantity of ours or of records."""
+    key = evidence.source.key if evidence.source is not None else None
+    return key is not None and key == evidence.raw == evidence.metric and evidence.of == 1
+
+
+def _in_its_folder(evidence: Evidence) -> Evidence:
+    """Return evidence whose place names the file alone: on a screen its folder is told elsewhere."""
+    source = evidence.source
+    return evidence if source is None else replace(evidence, source=replace(source, path=Path(source.path).name))
+
+
+def sentence(evidence: Evidence) -> str:
+    """Return one piece of evidence as a sentence without its full stop."""
+    return _folded([_parts(evidence)])[0]
+
+
+def _parts(evidence: Evidence) -> Parts:
+    where = f" ({evidence.source})" if evidence.source else ""
+    if evidence.of > 1:
+        span = f", steps {evidence.steps[0]}–{evidence.steps[1]}" if evidence.steps else ""
+        return Parts(evidence.raw, _bounded(evidence), f" in {_records(evidence)}{span}{where}")
+    if evidence.statistic.endswith(" of 1 records"):
+        return _of_the_only_record(evidence, where)
+    if evidence.unit == CONDITION and evidence.statistic:  # a fact that says itself what is so
+        return Parts(evidence.statistic, "", where)
+    observed = measured(evidence.observed, evidence.unit)
+    detail = f" [{_ONE.sub(_singular, evidence.statistic)}]" if evidence.statistic else ""
+    name = evidence.metric if evidence.steps is None else evidence.raw  # of a series, what the log or it itself says
+    return Parts(f"{name} {observed}", f"{_verb(evidence)} {number(evidence.bound)}", f"{detail}{where}")
+
+
+def _of_the_only_record(evidence: Evidence, where: str) -> Parts:
+    if evidence.unit == CONDITION:
+        return Parts(evidence.raw, "" if evidence.satisfied else "not", f" in the only record{where}")
+    observed = measured(evidence.observed, evidence.unit)
+    return Parts(
+        f"{evidence.raw} {observed}", f"{_verb(evidence)} {number(evidence.bound)}", f" in the only record{where}"
+    )
+
+
+def _verb(evidence: Evidence) -> str:
+    return (WORDS if evidence.satisfied else DENIED)[evidence.op]
+
+
+def _folded(parts: list[Parts]) -> list[str]:
+    """Return one sentence per thing that is said: a number between two bounds is told once, with both."""
+    claims: dict[tuple[str, str], list[str]] = {}
+    for part in parts:
+        claims.setdefault((part.subject, part.rest), []).append(part.claim)
+    return [" ".join(filter(None, (subject, _both(told)))) + rest for (subject, rest), told in claims.items()]
+
+
+def _both(claims: list[str]) -> str:
+    return " and ".join([claims[0], *(claim.removeprefix("is ") for claim in claims[1:])])
+
+
+def _bounded(evidence: Evidence) -> str:
+    """Return what is said of each record; of a condition it is said already."""
+    if evidence.unit == CONDITION:
+        return ""
+    several = evidence.source is not None and evidence.source.key == evidence.raw and ", " in evidence.raw
+    op = WORDS[evidence.op].replace("is", "are", 1) if several else WORDS[evidence.op]
+    if evidence.bound == 0:  # no unit: nought is nought in all of them
+        return f"{op} {'exactly ' if evidence.op == '==' else ''}0"
+    return f"{op} {measured(evidence.bound, evidence.unit)}"
+
+
+def _records(evidence: Evidence) -> str:
+    return f"{evidence.satisfied or 'none'} of {evidence.of} records"
+
+
+def measured(value: float | None, unit: str) -> str:
+    """Return a number with its unit, which is singular beside 1; a fraction of samples is one `of samples`."""
+    told = unit.removeprefix("fraction").strip() if unit != CONDITION else ""
+    return _ONE.sub(_singular, f"{number(value)} {told}".rstrip())
+
+
+def _singular(found: re.Match[str]) -> str:
+    return found[0][:-1]
+
+
+def drawn(evidence: Evidence, run: Run) -> list[str]:
+    """Return the series of a run that a piece of evidence speaks of, by canonical name or by name as logged."""
+    if evidence.metric in run.series:
+        return [evidence.metric]
+    parts = {part.strip() for part in _JOINTS.split(evidence.raw)}
+    # A phrase such as "change of loss from pass to pass" names its metric as one word among others.
+    key = evidence.source.key if evidence.source and evidence.source.key else ""
+    return _named(parts, run) or _named(set(evidence.raw.split()), run) or _named(set(key.split(", ")), run)
+
+
+def _named(written: set[str], run: Run) -> list[str]:
+    return [name for name, series in run.series.items() if series.raw in written or name in written]

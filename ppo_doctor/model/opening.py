@@ -1,0 +1,102 @@
+"""Opening what is read: a file or a pipe as a stream of bytes, and nothing that may never answer or never end.
+
+Every file whose content somebody else wrote is opened here: logs, settings, policies, baselines and rules.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from ppo_doctor.model.errors import DoctorError
+
+#: Seconds after which a named pipe that nobody writes to is given up.
+PATIENCE = 10.0
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def opened(path: Path) -> tuple[BinaryIO, bool]:
+    """Return a file or a pipe to read, and whether it is a plain file, in which one can seek.
+
+    Raises:
+        DoctorError: it is a device, or a pipe that nobody opened for writing within ten seconds.
+        OSError: it cannot be opened.
+    """
+    handle = os.open(path, os.O_RDONLY | _AT_ONCE)
+    try:
+        plain = _is_file(handle, path)
+    except BaseException:
+        os.close(handle)
+        raise
+    return os.fdopen(handle, "rb"), plain
+
+
+def contents(path: Path, limit: int, *, pipes: bool = False) -> bytes:
+    """Return the bytes of a plain file, or of what else was named where `pipes` says so.
+
+    Raises:
+        DoctorError: it is no plain file, or holds more than `limit` bytes.
+        OSError: it cannot be opened or read.
+    """
+    stream, plain = opened(path) if pipes else (plain_file(path), True)
+    with stream:
+        data = stream.read(limit + 1) if plain else _drained(stream, limit + 1)
+    if len(data) > limit:
+        raise DoctorError(f"{path} is larger than {limit >> 20:,} MiB", hint="is it the file that was meant?")
+    return data
+
+
+def plain_file(path: Path) -> BinaryIO:
+    """Return a plain file to read.
+
+    Raises:
+        DoctorError: it is a device or a pipe.
+        OSError: it cannot be opened.
+    """
+    handle = os.open(path, os.O_RDONLY | _AT_ONCE)
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise DoctorError(f"{path} is no file, but a device or a pipe, which may never end")
+
+
+def _drained(stream: BinaryIO, most: int) -> bytes:
+    """Return what comes out of a pipe until its writer leaves, at most so many bytes."""
+    parts: list[bytes] = []
+    size = 0
+    while size < most and (block := stream.read(min(1 << 16, most - size))):
+        parts.append(block)
+        size += len(block)
+    return b"".join(parts)
+
+
+def _is_file(handle: int, path: Path) -> bool:
+    """Tell a plain file from a pipe; refuse everything else, and a pipe that nothing comes from."""
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if stat.S_ISFIFO(mode):
+        _await_writer(handle, path)
+    elif not stat.S_ISREG(mode):
+        hint = "name a file or a pipe; - reads standard input"
+        raise DoctorError(f"{path} is a device, which may never end, and no log", hint=hint)
+    return stat.S_ISREG(mode)
+
+
+def _await_writer(handle: int, path: Path) -> None:
+    """Wait until something was written to a pipe, or its writer left: opened for waiting it would wait for ever."""
+    if not hasattr(select, "poll"):
+        return
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    if not poll.poll(PATIENCE * 1000):
+        why = f"{path} is a pipe that nothing was written to within {PATIENCE:g} s"
+        raise DoctorError(why, hint="start its writer first")
+    os.set_blocking(handle, True)

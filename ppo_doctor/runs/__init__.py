@@ -1,0 +1,1 @@
+"""What belongs to one run: files discovered, split, joined and merged into an immutable `Run`."""

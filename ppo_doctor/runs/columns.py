@@ -1,0 +1,398 @@
+"""Which metric each column of a log is: as the user names it, as its framework does, by its name, or by its company."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.model.run import DIED, Note, SourceRef
+from ppo_doctor.readers.table import RUN_KEYS
+from ppo_doctor.runs.folders import of_groups, other_algorithm
+from ppo_doctor.runs.splitting import is_size
+from ppo_doctor.trainers import aliases, configuration, left_over, unnamed
+from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers.assignment import counts_up
+from ppo_doctor.trainers.column_values import AT_FIRST, is_named_so
+from ppo_doctor.trainers.names import clocks, metric_of, of_language, parse
+from ppo_doctor.trainers.own_names import told_by
+from ppo_doctor.trainers.phrases import PLANNED
+from ppo_doctor.trainers.profiles import BOOKKEEPING, MetricProfile
+from ppo_doctor.trainers.readings import words_of
+from ppo_doctor.trainers.settings import SETTINGS
+
+if TYPE_CHECKING:
+    from ppo_doctor.model.run import FloatArray, Setting
+    from ppo_doctor.model.words import ConfigValue
+    from ppo_doctor.runs.builder import RunBuilder
+    from ppo_doctor.trainers.profiles import Profile
+
+#: No update of a batch takes more optimizer steps.
+MOST_STEPS = 10_000
+#: Words of a name that is only the critic's: its loss, where the policy's stands beside it, or its output.
+BARE_CRITICS = (("value",), ("v",), ("critic",))
+#: Metrics of a critic, which an algorithm of groups has not.
+OF_A_CRITIC = ("value_loss", "explained_variance")
+#: Metrics of an algorithm that compares answers with each other and with a reference.
+OF_COMPARISONS = ("ref_kl", "frac_reward_zero_std")
+#: What stands before the name of a number of an evaluation that is told in the words of training.
+EVALUATED = "eval "
+#: A learning rate by its Greek letter, which is a time of the machine elsewhere.
+GREEK_RATES = ((("eta",),),)
+#: What a policy achieves in some scripts, and how fast the machine is in most.
+PERFORMANCE = frozenset({"perf", "performance"})
+#: Columns of a log of words that nobody knows that are looked at; a script's own has fewer.
+MOST_FORMS = 64
+#: What counts optimizer steps; the words of a count of updates; records that show that a count stands.
+OF_STEPS = ("optimizer_steps_total", "optimizer_steps")
+COUNT_OF_UPDATES = frozenset({"update", "count", "total", "executed", "policy"})
+FEWEST = 3
+#: A count of steps that does not grow is one of optimizer steps where there are no more, in a log of updates.
+STEPS, FEW_STEPS, OF_UPDATES = "steps", 100, frozenset({"approx_kl", "clip_fraction"})
+#: What a constraint of the task is told by.
+_COST = re.compile(r"cost|constraint|violation", re.IGNORECASE)
+#: Columns of trackers and readers that nobody has to understand.
+_NEVER_ASKED = frozenset({*RUN_KEYS, *aliases.CLOCKS, *BOOKKEEPING})
+
+
+def given(path: str, project: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return the names that hold for a log: those of the project, of the file beside the log, of the command line.
+
+    Raises:
+        DoctorError: the file beside the log cannot be read or means nothing (exit code 2).
+    """
+    return {**project, **(aliases.beside(Path(path)) if path != "-" else {}), **own}
+
+
+def profile_of(
+    builder: RunBuilder, name: str, *, framework: str | None, like: Profile | None, named: Mapping[str, str]
+) -> Profile:
+    """Return what the columns of a log mean; `named` are names that somebody gave, `like` is that of its run's files.
+
+    Raises:
+        DoctorError: no metric is known, or the log is none of the PPO family (exit code 3).
+    """
+    keys = builder.keys
+    found = frameworks.as_written(framework, keys) if framework else _detected(keys, like)
+    if found is not None and not found.ppo_family and not framework:
+        raise DoctorError(
+            f"{name}: this is a run of {found.title}, not one of the PPO family",
+            hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
+        )
+    other = other_algorithm(builder.path)
+    if found is not None and other is not None and not framework and not frameworks.speaks_of_ppo(found, keys):
+        raise DoctorError(
+            f"{name}: by its name it is a run of {other}, and no metric of it is one that only PPO logs",
+            hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
+        )
+    profile = _aliased(found or frameworks.profile(frameworks.CANONICAL), keys, named)
+    if profile.name == frameworks.CANONICAL:
+        profile = _with_standing_count(_by_company(profile, builder), builder)
+        if of_groups(builder.path) and keys.isdisjoint(k for m in OF_A_CRITIC for k in _keys_of(profile, m)):
+            profile = replace(profile, algorithm="grpo")
+    own = found is None or (profile.name == frameworks.CANONICAL and not framework)
+    if own and not any(keys.intersection(metric.keys) for metric in profile.metrics.values()):
+        if not any(note.died_of_numbers for note in builder.notes):
+            raise _nothing_known(builder, name)
+        return frameworks.as_written(frameworks.CANONICAL, keys)
+    return profile
+
+
+def _keys_of(profile: Profile, metric: str) -> Iterable[str]:
+    return profile.metrics[metric].keys if metric in profile.metrics else ()
+
+
+def _detected(keys: frozenset[str], like: Profile | None) -> Profile | None:
+    found = frameworks.detect(keys)
+    if like is not None and (found is None or found.name == frameworks.CANONICAL):
+        named = frameworks.as_written(like.name, keys)
+        found = named if any(map(keys.intersection, (m.keys for m in named.metrics.values()))) else found
+    return found
+
+
+def death(builder: RunBuilder) -> str:
+    """Return what a log without a metric says of the end of its run, nothing where it says nothing."""
+    end = next((note for note in reversed(builder.notes) if note.died), None)
+    return "" if end is None else f"; the run died before its first update: {end.text.partition(f'{DIED}: ')[2]}"
+
+
+def _nothing_known(builder: RunBuilder, name: str) -> DoctorError:
+    some = sorted(builder.keys)[:6]
+    asked = builder.finite([key for key in _in_order(builder) if key not in _NEVER_ASKED])
+    example = next((key for key, values in asked.items() if not counts_up(values)), "NAME")
+    return DoctorError(
+        f"{name}: {builder.records} records, but no metric that any rule knows{death(builder)}",
+        hint=f"its keys: {', '.join(some) or 'none'}; name them with --alias {example}=METRIC, for example"
+        " episode_return, policy_loss, entropy; --framework NAME chooses a trainer",
+    )
+
+
+def _aliased(profile: Profile, keys: frozenset[str], named: Mapping[str, str]) -> Profile:
+    """Return a profile in which columns are what somebody said, and settings are found under the names that they gave.
+
+    What the profile read of such a metric, or such a column, before gives way.
+    """
+    columns = {raw: target for raw, target in named.items() if raw in keys}
+    metrics = {raw: target for raw, target in columns.items() if target.removeprefix("-") in METRICS}
+    replaced = {target.removeprefix("-") for target in metrics.values()}
+    kept = {name: _left(metric, columns) for name, metric in profile.metrics.items() if name not in replaced}
+    told = {
+        target.removeprefix("-"): MetricProfile(
+            name=target.removeprefix("-"), keys=(raw,), scale=-1.0 if target.startswith("-") else 1.0
+        )
+        for raw, target in metrics.items()
+    }
+    axis = {part: tuple(key for key in names if key not in columns) for part, names in profile.axis.items()}
+    for raw, target in columns.items():
+        if target in aliases.CLOCKS:
+            axis[target] = (raw, *axis.get(target, ()))
+    config = dict(profile.config)
+    for raw, target in named.items():
+        if target in SETTINGS:
+            config[target] = (raw, *config.get(target, ()))
+    return replace(
+        profile,
+        metrics={name: metric for name, metric in kept.items() if metric.keys} | told,
+        axis=axis,
+        config=config,
+        fuzzy={raw: name for raw, name in profile.fuzzy.items() if raw not in columns and name not in replaced},
+        named=frozenset(replaced),
+    )
+
+
+def _left(metric: MetricProfile, columns: Mapping[str, str]) -> MetricProfile:
+    """Return a metric without the keys that are aliases of something else."""
+    if columns.keys().isdisjoint(metric.keys):
+        return metric
+    return replace(metric, keys=tuple(key for key in metric.keys if key not in columns))
+
+
+def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
+    """Return a profile with the columns that the others and the numbers settle, where the log is one of PPO."""
+    keys = builder.keys
+    bare = {raw for raw in profile.fuzzy if words_of(raw)[-1] in BARE_CRITICS and _is_bare(raw)}
+    bare |= {raw for raw in profile.fuzzy if is_named_so(raw)}
+    profile = _without(profile, bare)
+    sizes = {key for key in clocks(keys) if is_size(builder.by_record(key))}
+    numbering = {*clocks(keys), *(key for names in profile.axis.values() for key in names), *_NEVER_ASKED} - sizes
+    held = {name for name, metric in profile.metrics.items() if keys.intersection(metric.keys)}
+    unknown = {*profile.unknown(keys), *(key for key in keys if _is_open(key))} - numbering
+    trained = [key for key in _in_order(builder) if not _of_evaluation(key)]
+    unknown |= sizes
+    open_keys = [k for k in trained if k in unknown and (k in bare or metric_of(k) not in held)]
+    first = next((key for key in open_keys if is_named_so(key)), None)
+    open_keys = [key for key in open_keys if key != first]
+    if not open_keys:
+        return profile
+    columns = {key: builder.by_record(key) for key in open_keys[:MOST_FORMS]}
+    with np.errstate(all="ignore"):  # logs hold NaN, infinity and numbers whose squares are
+        found = unnamed.by_form(columns, held, keys, language=of_language(keys))
+    metrics = {
+        reading.metric: MetricProfile(
+            name=reading.metric, keys=(raw,), scale=reading.scale, offset=reading.offset, antilog=reading.antilog
+        )
+        for raw, reading in found.items()
+    }
+    inferred = {raw: reading.metric for raw, reading in found.items()}
+    if first is not None and found:
+        told = told_by(first, (), language=False)
+        metrics[AT_FIRST] = MetricProfile(name=AT_FIRST, keys=(first,), scale=1 / told.unit)
+        inferred[first] = AT_FIRST
+    profile = _of_answers(profile, {*held, *metrics})
+    earned = {
+        f"{EVALUATED}{raw}": reading.scale for raw, reading in found.items() if reading.metric in left_over.EARNINGS
+    }
+    tested = next((key for key in earned if key in keys and "eval_return" not in held), None)
+    if tested is not None:
+        metrics["eval_return"] = MetricProfile(name="eval_return", keys=(tested,), scale=earned[tested])
+    return replace(
+        profile,
+        metrics=dict(profile.metrics) | metrics,
+        fuzzy=dict(profile.fuzzy) | inferred,
+        inferred=inferred,
+    )
+
+
+def _of_answers(profile: Profile, metrics: Set[str]) -> Profile:
+    """Return a profile in which a bare length is that of answers, where groups of these are compared."""
+    length = profile.metrics.get("episode_length")
+    grouped = not metrics.isdisjoint(OF_COMPARISONS) and metrics.isdisjoint(OF_A_CRITIC)
+    if length is None or not grouped or "response_length" in metrics:
+        return profile
+    kept = {name: metric for name, metric in profile.metrics.items() if metric is not length}
+    return replace(profile, metrics=kept | {"response_length": replace(length, name="response_length")})
+
+
+def _with_standing_count(profile: Profile, builder: RunBuilder) -> Profile:
+    """Return a profile in which a count of updates that is one number in every record counts its optimizer steps.
+
+    One that grows counts steps, passes or rollouts of the whole run; where it stands at 0 there were none of any.
+    """
+    keys = builder.keys
+    held = {name for name, metric in profile.metrics.items() if keys.intersection(metric.keys)}
+    if not held.isdisjoint(OF_STEPS):
+        return profile
+    unknown = frozenset(profile.unknown(keys)) | set(clocks(keys))  # what stands is no clock
+    counts = [key for key in _in_order(builder) if key in unknown and _counts_updates(key)]
+    key, name = next((key for key in counts if _stands_at_a_count(builder.by_record(key))), None), OF_STEPS[0]
+    if key is None and held & OF_UPDATES:
+        counts = [key for key in clocks(keys) if key.lower() == STEPS]
+        key, name = next((key for key in counts if _counts_few(builder.by_record(key))), None), OF_STEPS[1]
+    if key is None:
+        return profile
+    metric = MetricProfile(name=name, keys=(key,))
+    return replace(
+        profile,
+        metrics=dict(profile.metrics) | {metric.name: metric},
+        fuzzy=dict(profile.fuzzy) | {key: metric.name},
+    )
+
+
+def _counts_few(values: FloatArray) -> bool:
+    """Tell whether numbers are counts that do not grow, as of the steps of each batch."""
+    known = values[np.isfinite(values)]
+    whole = len(known) >= FEWEST and not (known % 1 != 0).any() and known.min() >= 1 and known.max() <= FEW_STEPS
+    return bool(whole) and not (known[-1] > known[0] and (np.diff(known) >= 0).all())
+
+
+def _counts_updates(key: str) -> bool:
+    """Tell whether a key says that its number is a count of updates, and nothing else."""
+    name = parse(key)
+    return not name.unknown and "update" in name.concepts and name.concepts <= COUNT_OF_UPDATES
+
+
+def _stands_at_a_count(values: FloatArray) -> bool:
+    known = values[np.isfinite(values)]
+    if len(known) < FEWEST or known.min() != known.max():
+        return False
+    return float(known[0]) == 0 or bool(known[0] % 1 == 0 and 1 < known[0] <= MOST_STEPS)
+
+
+def _is_open(key: str) -> bool:
+    """Tell whether a key that a trainer's log would use for the machine may be a script's own for a metric."""
+    words = words_of(key)
+    return words in GREEK_RATES or (len(words) == 1 and not PERFORMANCE.isdisjoint(words[0]))
+
+
+def settings_shown(profile: Profile, builder: RunBuilder) -> dict[str, float]:
+    """Return the settings that columns of a log by nobody's trainer show beside its metrics."""
+    if not profile.inferred:
+        return {}
+    metrics = {metric: raw for raw, metric in profile.inferred.items()}
+    return left_over.settings_shown(builder.finite(builder.keys), metrics)
+
+
+def _of_evaluation(key: str) -> bool:
+    """Tell whether a key says that its number is of an evaluation."""
+    name = parse(key)
+    return "evaluation" in name.concepts | name.groups
+
+
+def _is_bare(key: str) -> bool:
+    """Tell whether a key says of a number only that it is the critic's."""
+    name = parse(key)
+    return len(name.concepts | name.groups) == 1
+
+
+def _without(profile: Profile, keys: Set[str]) -> Profile:
+    """Return a profile without what it read of some keys by their names."""
+    if not keys:
+        return profile
+    kept = {name: metric for name, metric in profile.metrics.items() if keys.isdisjoint(metric.keys)}
+    return replace(profile, metrics=kept, fuzzy={raw: name for raw, name in profile.fuzzy.items() if raw not in keys})
+
+
+def not_understood(profile: Profile, builder: RunBuilder) -> tuple[str, ...]:
+    """Return the columns of a log by nobody's trainer that mean nothing to us, in the order of the log.
+
+    What a known trainer's log holds beside its metrics is the task's own, but for what it costs: that is judged beside
+    the reward.
+    """
+    if profile.name != frameworks.CANONICAL:
+        costs = profile.unknown(builder.keys)
+        return tuple(key for key in _in_order(builder) if key in costs and _COST.search(key))
+    numbering = {*clocks(builder.keys), *_NEVER_ASKED}
+    unknown = {key for key in profile.unknown(builder.keys) - numbering if metric_of(key) is None}
+    unknown -= {f"{key} {PLANNED}" for key in builder.keys}
+    asked = builder.finite([key for key in _in_order(builder) if key in unknown])
+    return tuple(key for key, values in asked.items() if not counts_up(values))
+
+
+def _in_order(builder: RunBuilder) -> Iterable[str]:
+    """Return the columns of a log in its order, each once."""
+    return dict.fromkeys(key for table in builder.tables for key in (*table.columns, *sorted(table.others)))
+
+
+def missing_aliases(named: Mapping[str, str], keys: frozenset[str], settings: Mapping[str, ConfigValue]) -> list[Note]:
+    """Return a note on each name of the command line that neither the log nor its settings hold."""
+    held = {*keys, *settings}
+    notes = []
+    for raw, target in named.items():
+        if raw not in held:
+            near = get_close_matches(raw, sorted(held), n=2)
+            hint = f"; near: {', '.join(near)}" if near else ""
+            text = f"--alias {raw}={target}: no column and no setting has this name{hint}"
+            notes.append(Note(text=text))
+    return notes
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Return names one after another, and how many more there are."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+#: Metrics of what is to be made large.
+_EARNED = frozenset({"episode_return", "reward_mean", "eval_return"})
+
+
+def rescaled(profile: Profile, path: str) -> list[Note]:
+    """Return a note on each cost that is read as a reward, with its sign turned, and each KL read in thousandths."""
+    inferred = [(n, m) for n, m in sorted(profile.metrics.items()) if profile.inferred.keys() & set(m.keys)]
+    return [
+        Note(text=f"{', '.join(m.keys)} is read {how}", source=SourceRef(path=path))
+        for name, m in inferred
+        for how, holds in (
+            ("as a cost: its sign is turned", name in _EARNED and m.scale < 0),
+            ("in thousandths: as it stands it is larger than any update's KL", (name, m.scale) == ("approx_kl", 1e-3)),
+        )
+        if holds
+    ]
+
+
+def names_guessed(profile: Profile, path: str, settings: Mapping[str, Setting]) -> list[Note]:
+    """Return a note on each metric and setting that only its name gives, and on further keys of a metric."""
+    source = SourceRef(path=path)
+    set_by_likeness = [
+        Note(text=f"'{setting.key}' is read as {name}, by its name", source=setting.source, kind="renamed")
+        for name, setting in sorted(settings.items())
+        if configuration.is_guess(profile, name, setting)
+    ]
+    set_by_likeness += [
+        Note(text=f"{profile.title} has no {setting.key}: it is {own} there", source=setting.source, kind="dropped")
+        for name, setting in sorted(settings.items())
+        if (own := configuration.own_name(profile, name, setting)) is not None
+    ]
+    several = [metric for metric in profile.metrics.values() if metric.columns]
+    parts = {key for metric in several for key in metric.columns}
+    guessed = [
+        Note(text=f"'{raw}' is read as {name}, by its name", source=source, kind="renamed")
+        for raw, name in sorted(profile.fuzzy.items())
+        if raw not in parts and raw != name and raw not in profile.inferred
+    ]
+    guessed += [
+        Note(text=f"{', '.join(m.columns)}: their {m.over} is read as {m.name}", source=source, kind="renamed")
+        for m in several
+    ]
+    further = [
+        Note(text=f"{name}: {listed(keys, 1)} may mean it too, not used", source=source)
+        for name, keys in sorted(profile.further.items())
+    ]
+    return guessed + set_by_likeness + further

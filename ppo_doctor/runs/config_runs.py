@@ -1,0 +1,222 @@
+"""A configuration as a run before any training: settings with their places, K, and no series at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.run import Fact, Note, Run, Setting, SourceRef, SourceSummary
+from ppo_doctor.runs.reading import given_settings
+from ppo_doctor.trainers import configuration
+from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers.detection import OF_PPO, imported, learns_from_replay, likeliest
+from ppo_doctor.trainers.settings import JUDGED
+from ppo_doctor.trainers.updates import configured_updates
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ppo_doctor.model.run import Run, Setting
+    from ppo_doctor.model.words import ConfigValue
+    from ppo_doctor.runs.reading import Request
+    from ppo_doctor.trainers.configuration import Found
+    from ppo_doctor.trainers.profiles import Profile
+
+CONTAINER = "configuration"
+#: Rules that take a log say so of a run with this fact.
+FROM_SETTINGS = Fact(name="from_settings", value=True, how="computed", says="only a configuration was given")
+SCOPE = "only a configuration was given: what it says is judged; whether the run trains takes its log"
+#: Advantage estimators by which verl and its kin name the algorithm.
+_ESTIMATORS: Mapping[str, str] = {"gae": "ppo", "grpo": "grpo", "rloo": "rloo"}
+
+
+def run_of_settings(path: Path, request: Request, lent: Sequence[Found] = ()) -> Run:
+    """Return the run that a configuration makes without any log; `lent` are settings found in the file itself.
+
+    Raises:
+        DoctorError: it cannot be read (exit code 2), or holds no setting of PPO and its family (exit code 3).
+    """
+    found = [*given_settings(request), *lent]
+    values = {key: value for origin in reversed(found) for key, value in origin.values.items()}
+    program = imported(name for origin in found for name in origin.imports)
+    profile, unclear = profile_of(path, values, request.framework or program)
+    settings = configuration.canonical_settings(profile, found)
+    check_known(path, settings, named=bool(request.framework or program))
+    configured = configured_updates(profile, settings)
+    facts = {name: Fact(name=name, value=value, how="default") for name, value in profile.facts.items()}
+    files = dict.fromkeys(origin.source.path for origin in found if origin.source.path != "--set")
+    return Run(
+        id=str(path),
+        framework=profile.name,
+        algorithm=_algorithm(profile, settings),
+        sources=tuple(SourceSummary(path=file, container=CONTAINER, records=0) for file in files),
+        series={},
+        facts=facts | {FROM_SETTINGS.name: FROM_SETTINGS} | ({configured.name: configured} if configured else {}),
+        config=settings,
+        misspelt=configuration.misspelt_settings(profile, found),
+        config_raw=values,
+        notes=(Note(text=SCOPE), *unclear, *_expected(configured), _checked(profile, settings, values)),
+    )
+
+
+def profile_of(path: Path, values: Mapping[str, ConfigValue], named: str | None) -> tuple[Profile, list[Note]]:
+    """Return the framework that a configuration is for, with a note where its names show none.
+
+    Raises:
+        DoctorError: it is one of another kind of method (exit code 3), or there is no framework of that name (2).
+    """
+    if named:
+        return frameworks.profile(named), []
+    if learns_from_replay(values):
+        hint = "ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules"
+        raise DoctorError(f"{path}: this configures a method that learns from a replay buffer, not PPO", hint=hint)
+    like = likeliest(values, frameworks.profiles())
+    if like.name:
+        return frameworks.profile(like.name), []
+    near = f"; nearest: {', '.join(like.nearest)}" if like.nearest else ""
+    text = f"no framework that we know has these names for its settings{near}; read as our own, --framework NAME tells"
+    return frameworks.profile(frameworks.CANONICAL), [Note(text=text, source=SourceRef(path=str(path)))]
+
+
+def check_known(path: Path, settings: Mapping[str, Setting], *, named: bool) -> None:
+    """Refuse a file that says nothing about PPO; where its framework was named, one without any setting of it.
+
+    Raises:
+        DoctorError: none of its settings is one of PPO's (exit code 3).
+    """
+    known = {name for name, setting in settings.items() if setting.how != "default"}
+    if not known & (known if named else OF_PPO):
+        hint = "name the configuration of a training run, or its log; --framework NAME tells how settings are named"
+        raise DoctorError(f"{path}: no setting of PPO or its family that we know", hint=hint)
+
+
+def _algorithm(profile: Profile, settings: Mapping[str, Setting]) -> str:
+    told = [settings[name].value for name in ("algorithm", "advantage_estimator") if name in settings]
+    words = [str(value).lower() for value in told if value]
+    return next((_ESTIMATORS[word] for word in words if word in _ESTIMATORS), profile.algorithm)
+
+
+def _checked(profile: Profile, settings: Mapping[str, Setting], values: Mapping[str, ConfigValue]) -> Note:
+    """Return which settings are held against their domains, and how many keys have none."""
+    found = {name: setting for name, setting in settings.items() if setting.how != "default"}
+    judged = sorted(setting.key for name, setting in found.items() if name in JUDGED and _is_number(setting.value))
+    others = len(values.keys() - {setting.key for setting in found.values()})
+    of = f"settings of {profile.title}: {', '.join(judged)}" if judged else "no setting, for none holds a number"
+    text = f"held against what is impossible, pointless and unusual: {len(judged) or ''} {of}".replace("  ", " ")
+    return Note(text=f"{text}; keys that mean nothing to us: {others}")
+
+
+def _is_number(value: ConfigValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _expected(updates: Fact | None) -> Iterator[Note]:
+    """Yield what K says about the ratio before anything is trained."""
+    if updates is None or not isinstance(updates.value, int | float):
+        text = "K, the optimizer steps that one batch serves, does not follow from this configuration"
+        yield Note(text=f"{text}; --set tells what is missing")
+        return
+    yield Note(text=_meaning(float(updates.value), updates), source=updates.source)
+
+
+def _meaning(steps: float, updates: Fact) -> str:
+    origin = f"{updates.says}, framework defaults included" if updates.how == "default" else updates.says
+    head = f"K = {steps:g}: one batch serves {_steps(steps)} [{origin}]"
+    if steps < 1:
+        return f"{head}; several batches make one step, and the ratio of each is 1 or only numeric noise"
+    if steps == 1:
+        return f"{head}; a ratio of 1, a clip fraction of 0 and a KL of 0 will be in its log, and are no fault"
+    return f"{head}; only the first of them sees a ratio of 1, so that a log whose ratio stays 1 will show a fault"
+
+
+def _steps(steps: float) -> str:
+    return "one optimizer step" if steps == 1 else f"{steps:g} optimizer steps"
+
+
+def known_settings(settings: Iterable[Setting]) -> int:
+    """Count the settings that a configuration itself holds."""
+    return sum(setting.how == "configured" for setting in settings)
+
+
+#: The name under which K itself can be supposed, whatever settings it follows from.
+K = "K"
+#: Where a supposed setting says that it comes from.
+SUPPOSED = SourceRef(path="supposed")
+
+
+def settable(run: Run) -> list[str]:
+    """Return the names that `supposed` takes for a run: K first, then its framework's settings by name."""
+    profile = _profile(run)
+    return [K, *sorted({*run.config, *profile.config, *profile.defaults, *profile.unset})]
+
+
+def supposed(run: Run, overrides: Mapping[str, ConfigValue]) -> Run:
+    """Return a run as it would be under other settings: canonical setting names, or `K`, and their values.
+
+    K follows by the framework's formula unless it is supposed itself. What the log observes stays as it is: a K that
+    the log shows goes before one that is supposed, as it goes before one that is configured.
+
+    Raises:
+        DoctorError: no such setting, or a K that is no positive number (exit code 2).
+    """
+    if not overrides:
+        return run
+    _check(run, overrides)
+    profile = _profile(run)
+    told = {name: value for name, value in overrides.items() if name != K}
+    settings = dict(run.config) | {name: _setting(name, value) for name, value in told.items()}
+    constant = {name for name, metric in profile.metrics.items() if _holds(metric.constant_when, settings)}
+    return replace(
+        run,
+        series={name: series for name, series in run.series.items() if name not in constant},
+        facts=_facts(run, profile, settings, overrides),
+        config=settings,
+        config_raw={**run.config_raw, **{name: configuration.redact(name, value) for name, value in told.items()}},
+        notes=(*run.notes, *(_note(name, value) for name, value in overrides.items())),
+    )
+
+
+def _profile(run: Run) -> Profile:
+    keys = {series.raw for series in run.series.values()} | set(run.unknown_keys)
+    return frameworks.profile(run.framework).resolved(keys)
+
+
+def _check(run: Run, overrides: Mapping[str, ConfigValue]) -> None:
+    known = set(settable(run))
+    for name, value in overrides.items():
+        if name not in known:
+            raise DoctorError(f"no setting '{name}'", hint=f"known: {', '.join(sorted(known))}", code=ExitCode.USAGE)
+        if name == K and not _positive(value):
+            raise DoctorError(f"K = {value}: K is a positive number", hint="for example 4", code=ExitCode.USAGE)
+
+
+def _positive(value: ConfigValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e12
+
+
+def _setting(name: str, value: ConfigValue) -> Setting:
+    return Setting(key=name, value=configuration.redact(name, value), how="configured", source=SUPPOSED)
+
+
+def _holds(constant_when: Mapping[str, ConfigValue], settings: Mapping[str, Setting]) -> bool:
+    return any(key in settings and settings[key].value == value for key, value in constant_when.items())
+
+
+def _facts(
+    run: Run, profile: Profile, settings: Mapping[str, Setting], overrides: Mapping[str, ConfigValue]
+) -> dict[str, Fact]:
+    facts = {name: fact for name, fact in run.facts.items() if name != "updates_configured"}
+    configured = configured_updates(profile, settings)
+    if K in overrides:
+        says, source = "supposed", SourceRef(path=SUPPOSED.path, key=K)
+        unit = "optimizer steps per batch"
+        value = overrides[K]
+        configured = Fact(name="updates_configured", value=value, how="configured", unit=unit, source=source, says=says)
+    return facts | ({configured.name: configured} if configured else {})
+
+
+def _note(name: str, value: ConfigValue) -> Note:
+    return Note(text=f"hypothetical: {name} = {value}, which is supposed and was not read", source=SUPPOSED)

@@ -1,0 +1,337 @@
+"""Pages of text into which somebody copied a log: read where a folder holds nothing better."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.readers import holds_records
+from ppo_doctor.readers.sniffing import holds_lines_of_numbers
+from ppo_doctor.runs.folders import (
+    COMPLETIONS,
+    LOG_NAMES,
+    MAY_HOLD_SETTINGS,
+    NAMED_DUMPS,
+    NOT_LOGS,
+    Folder,
+    Walker,
+    is_config,
+    is_read,
+    is_script,
+    of_a_project,
+    role_of,
+    says_log,
+)
+from ppo_doctor.runs.layouts import RunSource, regrouped, runs_in
+
+
+def with_records(pages: Sequence[Path]) -> list[Path]:
+    """Return the pages that hold records."""
+    return [page for page in pages if holds_records(page)]
+
+
+def instead(files: Sequence[Path], pages: Sequence[Path]) -> list[Path]:
+    """Return the pages that hold records where none of some files does, the files else."""
+    if not pages or any(map(holds_records, files)):
+        return list(files)
+    return with_records(pages) or list(files)
+
+
+def of_a_run(folder: Folder) -> list[Path]:
+    """Return the pages in a folder or below it that are not those of a project."""
+    return [page for below in folder.walk() for page in below.of("page") if not of_a_project(page)]
+
+
+def of_projects(folder: Folder) -> list[Path]:
+    """Return the pages in a folder or below it that are those of a project."""
+    return [page for below in folder.walk() for page in below.of("page") if of_a_project(page)]
+
+
+def of_numbers(tree: Folder, most: int) -> list[Path]:
+    """Return the files of a suffix that says nothing, in a folder without any log, that are lines of numbers.
+
+    So many are opened at most.
+    """
+    files = (path for below in tree.walk() for path in below.of("junk") if not NOT_LOGS.fullmatch(path.name))
+    return [path for path in islice(files, most) if holds_lines_of_numbers(path)]
+
+
+#: Files of a folder that say by nothing that they are logs, and are looked into all the same.
+MOST_LOOKED_INTO = 500
+
+__all__ = ["LOG_NAMES", "RunSource", "gather", "is_dump", "log_in", "named", "sources_in"]
+
+
+#: Configurations of a folder without a log that are looked into.
+MOST_SETTINGS = 50
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class _Given:
+    """What the arguments name, sorted by kind, in their order."""
+
+    logs: list[str] = field(default_factory=list)
+    folders: list[RunSource] = field(default_factory=list)
+    configs: list[Path] = field(default_factory=list)
+    dumps: list[Path] = field(default_factory=list)
+    missing: list[DoctorError] = field(default_factory=list)
+
+
+def gather(
+    given: Sequence[str], *, together: bool = False, separate: bool = False
+) -> tuple[list[RunSource], list[DoctorError]]:
+    """Return the runs that were asked for, and what could not be found.
+
+    A log with a configuration, dumps or checkpoints is one run, and logs are as many runs as they are; `together`
+    makes one run of everything that was named, `separate` one of each file.
+
+    Configurations alone are judged one by one, or as one with `together`; one beside logs of its own folder is that of
+    every run that they hold, as it is where the folder is named.
+
+    Raises:
+        DoctorError: a configuration of another folder among several logs (exit code 2).
+    """
+    if together and separate:
+        raise DoctorError("--together and --separate contradict each other", code=ExitCode.USAGE)
+    found = _sorted(given)
+    sources = [*_explicit(found.logs, separate=separate), *found.folders]
+    if separate:
+        sources = [one for source in sources for one in _one_each(source)]
+    elif sources and (together or (len(sources) > 1 and _of_one_folder(found))):
+        one_run = bool(found.configs) and _of_other_kinds(found)
+        sources = [_all_in_one(sources, together=together or one_run)]
+    return _with_named(sources, found, together=together, separate=separate), found.missing
+
+
+def _sorted(given: Sequence[str]) -> _Given:
+    found = _Given()
+    for text in given:
+        try:
+            for path in _expand(text):
+                _sort_in(path, found)
+        except DoctorError as error:
+            found.missing.append(error)
+    return found
+
+
+def _sort_in(path: str, found: _Given) -> None:
+    if path == "-":
+        found.logs.append(path)
+    elif Path(path).is_dir():
+        sources, dumps = _in_folder(Path(path))
+        found.folders += sources
+        found.dumps += dumps
+    elif is_config(Path(path)) or is_script(Path(path)) or _reads_as_config(Path(path)):
+        found.configs.append(Path(path))
+    elif is_dump(Path(path)):
+        found.dumps.append(Path(path))
+    else:
+        found.logs.append(path)
+
+
+def _reads_as_config(path: Path) -> bool:
+    """Tell a configuration whose name does not say so by what is in it: args.txt, run.sh, training_args.json."""
+    if role_of(path) not in ("text", "junk") or path.suffix.lower() not in MAY_HOLD_SETTINGS:
+        return False
+    from ppo_doctor.trainers.config_files import holds_settings
+
+    return holds_settings(path)
+
+
+def named(given: Sequence[str], file: Path) -> list[str]:
+    """Return the files that some arguments name; of a folder, the one that is `file` and read, going by its name."""
+    found: list[str] = []
+    for text in given:
+        for path in _matches(text):
+            found += _same(path, file.stat()) if os.path.isdir(path) else [path]  # noqa: PTH112 - any text
+    return found
+
+
+def _same(folder: str, file: os.stat_result) -> list[str]:
+    """Return the names of a file in a folder by which it may be read; only links are looked behind."""
+    found: list[str] = []
+    for place, below, _ in os.walk(folder):
+        below.sort()
+        with suppress(OSError), os.scandir(place) as entries:
+            near = [entry for entry in entries if entry.is_symlink() or entry.inode() == file.st_ino]
+            found += [e.path for e in near if is_read(Path(e.path)) and os.path.samestat(e.stat(), file)]
+    return found
+
+
+def _refused(text: str) -> str | None:
+    """Return why the system does not say whether there is such a file, as in a folder that is closed to this user."""
+    try:
+        os.stat(text)  # noqa: PTH116 - any text, however long
+    except PermissionError as error:
+        return error.strerror
+    except (OSError, ValueError):  # no such file, or no name that could be one
+        return None
+    return None
+
+
+def _matches(text: str) -> list[str]:
+    if text == "-" or os.path.exists(text):  # noqa: PTH110 - any text, however long
+        return [text]
+    return sorted(glob.glob(text, recursive=True)) if glob.has_magic(text) else []  # noqa: PTH207 - may be absolute
+
+
+def _expand(text: str) -> list[str]:
+    found = _matches(text)
+    if not found and glob.has_magic(text):
+        raise DoctorError(f"{text}: no file matches")
+    if not found and (reason := _refused(text)):
+        raise DoctorError(f"{text} cannot be read: {reason}")
+    if not found:
+        hint = "check the path; quote a pattern such as 'runs/*.csv'"
+        raise DoctorError(f"{text}: no such file or folder", hint=hint)
+    return found
+
+
+def sources_in(folder: Path) -> list[RunSource]:
+    """Return the runs in a folder.
+
+    Dumps and checkpoints without any log are one run.
+
+    Raises:
+        DoctorError: there is neither in it (exit code 3).
+    """
+    sources, dumps = _in_folder(folder)
+    return sources or [RunSource(logs=(), tensors=tuple(dumps))]
+
+
+def is_dump(path: Path) -> bool:
+    """Tell by its name whether a file that was named by itself is a dump or a checkpoint."""
+    named = path.suffix.lower() in NAMED_DUMPS or COMPLETIONS.fullmatch(path.name)
+    return bool(named) or role_of(path) == "dump"
+
+
+def log_in(folder: Path) -> Path:
+    """Return the log of the first run in a folder, as far as names tell.
+
+    Raises:
+        DoctorError: there is no log in it (exit code 3).
+    """
+    return Path(sources_in(folder)[0].log)
+
+
+def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
+    walker = Walker()
+    tree = walker.read(folder)
+    sources = regrouped(list(runs_in(tree)))
+    if not sources:
+        sources = [RunSource(logs=tuple(map(str, held))) for below in tree.walk() if (held := below.of("episodes"))]
+    if not sources:
+        # Nothing that says it is a log: whatever may be one is looked into, and notes where that holds none.
+        doubtful = [path for below in tree.walk() for path in below.of("text", "table", "model")]
+        if len(doubtful) > MOST_LOOKED_INTO:
+            walker.told.append(
+                f"only {MOST_LOOKED_INTO:,} of {len(doubtful):,} files that may be logs were looked into"
+            )
+            doubtful = sorted(doubtful, key=lambda path: not says_log(str(path)))[:MOST_LOOKED_INTO]
+        doubtful = instead(doubtful, of_a_run(tree)[:MOST_LOOKED_INTO])
+        sources = [RunSource(logs=(), perhaps=tuple(map(str, doubtful)))] if doubtful else []
+    sure = any(source.logs for source in sources)
+    sources = [
+        replace(source, doubtful=sure and not any(map(says_log, source.logs + source.perhaps))) for source in sources
+    ]
+    dumps = [] if sources else [path for below in tree.walk() for path in below.of("dump")]
+    if not sources and not dumps:
+        sources = _of_settings(tree)
+    if not sources and not dumps:
+        held = with_records(of_projects(tree)[:MOST_LOOKED_INTO])
+        held = held or of_numbers(tree, MOST_LOOKED_INTO)
+        sources = [RunSource(logs=(), perhaps=tuple(map(str, held)))] if held else []
+    if not sources and not dumps:
+        told = "; ".join(walker.told)
+        hint = told or f"looked for {', '.join(LOG_NAMES)}, *.jsonl, event files, *.wandb and more"
+        raise DoctorError(f"{folder}: no log in this folder", hint=hint)
+    if sources and walker.told:
+        sources[0] = replace(sources[0], told=(*sources[0].told, *walker.told))
+    return sources, dumps
+
+
+def _of_settings(folder: Folder) -> list[RunSource]:
+    """Return a run for each configuration of a folder without any log, judged one by one as where they are named."""
+    from ppo_doctor.trainers.config_files import holds_settings
+
+    held = [path for path in folder.of("config")[:MOST_SETTINGS] if holds_settings(path)]
+    return [RunSource(logs=(), config=(path,)) for path in held]
+
+
+def _explicit(paths: Sequence[str], *, separate: bool) -> list[RunSource]:
+    """Return the runs of files that were named one by one.
+
+    Those of one folder under names that one trainer writes side by side are one run's, and so may its event files be.
+    """
+    groups: dict[object, list[str]] = {}
+    for path in paths:
+        kind = role_of(Path(path)) if path != "-" else "text"
+        one_run = not separate and kind in ("log", "events", "console", "episodes")
+        groups.setdefault(Path(path).parent if one_run else (path, len(groups)), []).append(path)
+    return [RunSource(logs=tuple(group)) for group in groups.values()]
+
+
+def _of_one_folder(found: _Given) -> bool:
+    """Tell whether the logs that were named lie in the folder of the one configuration with them, or in ones below it.
+
+    Without a configuration: whether they lie in one folder, each of another kind, or are event files of one name, which
+    tensorboardX writes at once for the curves of a chart. What runs they hold is then told by their records, as it is
+    where the folder is named.
+    """
+    if len(found.configs) > 1 or found.folders or "-" in found.logs:
+        return False
+    if not found.configs:
+        files = [Path(log) for log in found.logs]
+        alike = len({file.name for file in files}) == 1 and "tfevents" in files[0].name
+        return alike or (_of_other_kinds(found) and len({file.parent for file in files}) == 1)
+    place = found.configs[0].parent
+    return all(place in (Path(log).parent, *Path(log).parent.parents) for log in found.logs)
+
+
+def _of_other_kinds(found: _Given) -> bool:
+    """Tell whether each log is of another kind: a console beside a table is one run's whatever their records show."""
+    return len({Path(path).suffix for path in found.logs}) == len(found.logs)
+
+
+def _one_each(source: RunSource) -> list[RunSource]:
+    """Return a source for each file; what only lies beside the logs may hold no run."""
+    logs = [replace(source, logs=(log,), perhaps=()) for log in source.logs]
+    doubtful = source.doubtful or bool(logs)
+    logs += [replace(source, logs=(), perhaps=(path,), doubtful=doubtful) for path in source.perhaps]
+    return [replace(one, told=source.told if one is logs[0] else ()) for one in logs]
+
+
+def _all_in_one(sources: Sequence[RunSource], *, together: bool) -> RunSource:
+    return RunSource(
+        logs=tuple(log for source in sources for log in source.logs),
+        perhaps=tuple(log for source in sources for log in source.perhaps),
+        folders=tuple(dict.fromkeys(folder for source in sources for folder in source.folders)),
+        dumps=tuple(dump for source in sources for dump in source.dumps),
+        tensors=tuple(path for source in sources for path in source.tensors),
+        told=tuple(text for source in sources for text in source.told),
+        together=together,
+    )
+
+
+def _with_named(sources: list[RunSource], found: _Given, *, together: bool, separate: bool) -> list[RunSource]:
+    """Give the configurations and dumps that were named to the run that they belong to."""
+    named = [*found.configs, *found.dumps]
+    if not named or (not sources and found.missing):
+        return sources
+    if not sources and found.dumps:
+        return [RunSource(logs=(), tensors=tuple(found.dumps), config=tuple(found.configs))]
+    if not sources:
+        apart: list[tuple[Path, ...]] = [tuple(found.configs)] if together else [(path,) for path in found.configs]
+        return [RunSource(logs=(), config=config) for config in apart]
+    if len(sources) > 1 and not separate:
+        what = "a configuration" if found.configs else "a tensor dump"
+        hint = "give one log, or say --together (one run) or --separate (it belongs to each)"
+        raise DoctorError(f"{what} among several logs", hint=hint, code=ExitCode.USAGE)
+    configs, dumps = tuple(found.configs), tuple(found.dumps)
+    return [replace(source, config=configs, tensors=dumps) for source in sources]

@@ -1,0 +1,451 @@
+"""Who wrote the log: one TOML per framework says what its names mean; nothing here knows about bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache, lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.model.toml_files import Compiled, Parsed, load
+from ppo_doctor.trainers.names import (
+    COUNTERS,
+    aliases,
+    clocks,
+    metric_of,
+    of_groups,
+    of_language,
+    over,
+    role_of,
+    siblings,
+    squashed,
+)
+from ppo_doctor.trainers.profiles import (
+    Keys,
+    MetricProfile,
+    PartialMean,
+    Profile,
+    UpdateFormula,
+    is_pattern,
+    profile_of,
+)
+from ppo_doctor.trainers.readings import readings
+
+if TYPE_CHECKING:
+    from ppo_doctor.trainers.profiles import Profile
+
+__all__ = [
+    "FOLDER",
+    "SAME_SETTINGS",
+    "MetricProfile",
+    "PartialMean",
+    "Profile",
+    "UpdateFormula",
+    "as_written",
+    "build",
+    "detect",
+    "meaningful",
+    "names_of_settings",
+    "near_misses",
+    "of_settings",
+    "profile",
+    "profiles",
+    "speaks_of_ppo",
+    "trainer_of",
+    "trainers_in",
+]
+
+FOLDER = Path(__file__).parent
+#: A framework that has fewer than half of what a log's names mean has so many of them.
+HANDFUL = 5
+#: So many keys that no other framework uses make up for a fingerprint, if one of them is of these metrics.
+PECULIAR = 2
+PPO_ONLY = frozenset(
+    {
+        *(
+            "approx_kl",
+            "approx_kl_k1",
+            "approx_kl_max",
+            "clip_fraction",
+            "clip_fraction_low",
+            "clip_fraction_high",
+            "clip_fraction_dual",
+        ),
+        *("clip_range", "ratio_mean", "ratio_std", "ratio_min", "ratio_max", "ratio_abs_dev", "ratio_batch_var"),
+        *("ref_kl", "frac_reward_zero_std", "kl_penalty_reward", "value_clip_fraction"),
+    }
+)
+#: The profile of the names that we write ourselves, and the fallback for logs of no known framework.
+CANONICAL = "canonical"
+
+
+@cache
+def _tables() -> Mapping[str, Mapping[str, Any]]:
+    return {raw["name"]: raw for raw in load("frameworks", FOLDER, build)["profiles"]}
+
+
+def build(parsed: Parsed) -> Compiled:
+    """Check every profile and return the compiled pack; see `packing.build`."""
+    from ppo_doctor.trainers import packing  # needed only where no compiled pack is at hand
+
+    return packing.build(parsed)
+
+
+@cache
+def _profile(name: str) -> Profile:
+    return profile_of(_tables()[name])
+
+
+#: Trainers whose settings are another's, every one of them (Unsloth patches TRL and keeps its GRPOConfig).
+SAME_SETTINGS = MappingProxyType({"unsloth": "trl-grpo"})
+
+
+def of_settings(framework: str) -> Profile | None:
+    """Return the profile that names a framework's settings; None where nobody knows the framework."""
+    name = SAME_SETTINGS.get(framework, framework)
+    return _profile(name) if name in _tables() else None
+
+
+@cache
+def profiles() -> Mapping[str, Profile]:
+    """Return every profile by name."""
+    return {name: _profile(name) for name in _tables()}
+
+
+def profile(name: str) -> Profile:
+    """Return one profile by name.
+
+    Raises:
+        DoctorError: there is no such framework (exit code 2).
+    """
+    if name not in _tables():
+        from difflib import get_close_matches
+
+        near = get_close_matches(name.lower(), _tables(), n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(_tables()))}"
+        raise DoctorError(f"no framework '{name}'", hint=hint, code=ExitCode.USAGE)
+    return _profile(name)
+
+
+@cache
+def names_of_settings() -> frozenset[str]:
+    """Return the last parts of every name of a setting in any version of any framework."""
+    tables = [changed for raw in _tables().values() for changed in (raw, *raw.get("versions", ()))]
+    lists = [keys for table in tables for keys in table.get("config", {}).values()]
+    return frozenset(key.rpartition(".")[2] for keys in lists for key in keys)
+
+
+def detect(keys: Iterable[str]) -> Profile | None:
+    """Return the profile that these native keys show, as their log needs it; None when no metric is known at all."""
+    return _detect(frozenset(keys))
+
+
+@lru_cache(maxsize=64)  # the runs of a sweep hold the same keys
+def _detect(keys: frozenset[str]) -> Profile | None:
+    held = Keys(keys)
+    fitting = [name for name in _tables() if _fits(_tables()[name]["fingerprint"], held) and _knows(name, held)]
+    highest = max((_priority(name) for name in fitting), default=0)
+    best = [_profile(name) for name in fitting if _priority(name) == highest]
+    if len(best) > 1:
+        best.sort(key=lambda p: (len(p.unknown(held.names)), p.name))
+    if not best and 2 * len(held.names & METRICS.keys()) < len(held.names):
+        best = [found] if (found := _by_peculiar_keys(held)) else []
+    found = best[0] if best else None
+    return _as_written(found, held) if found else _by_likeness(held)
+
+
+@lru_cache(maxsize=64)  # the tables of a log hold the same keys
+def meaningful(keys: frozenset[str]) -> frozenset[str]:
+    """Return the native keys that some framework maps, or that are like, or may be, a metric's or a clock's name.
+
+    Whatever else is read of a log, and whatever its framework turns out to be, the others mean nothing to us.
+    """
+    held, (names, patterns) = Keys(keys), _names_of_all()
+    known = (keys & names).union(*map(held.matching, patterns))
+    like = {key for key in keys - known if metric_of(key) or metric_of(key, language=True) or readings(key)}
+    return frozenset({*known, *like, *clocks(keys)})
+
+
+@cache
+def _names_of_all() -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return every name, and every pattern, of a metric or clock that any version of any framework writes."""
+    tables = [changed for raw in _tables().values() for changed in (raw, *raw.get("versions", ()))]
+    lists = [keys for table in tables for part in ("axis", "components") for keys in table.get(part, {}).values()]
+    lists += [metric["keys"] for table in tables for metric in table.get("metrics", {}).values() if "keys" in metric]
+    names = {name for names in lists for name in names}
+    patterns = {name for name in names if is_pattern(name)}
+    return frozenset(names - patterns), tuple(sorted(patterns))
+
+
+def _knows(name: str, keys: Keys) -> bool:
+    """Tell whether a profile has most of what a log's names mean, or a handful: one key in common is chance.
+
+    Those of other methods than PPO's hold no more than what tells them.
+    """
+    if not _profile(name).ppo_family:
+        return True
+    mean = {key for key in keys.names if metric_of(key) or metric_of(key, language=True)}
+    known = len(mean - _profile(name).unknown(mean))
+    return known >= HANDFUL or 2 * known >= len(mean)
+
+
+#: What a wrapper of an environment writes beside any trainer's log shows no trainer.
+_NO_TRAINERS = frozenset({CANONICAL, "gym-monitor"})
+
+
+def trainers_in(layouts: Iterable[frozenset[str]]) -> dict[frozenset[str], str]:
+    """Return the layouts of a log's records that show by themselves which trainer of the PPO family wrote them.
+
+    Of those with the same signs the first is looked at: there may be as many layouts as records.
+    """
+    layouts = list(layouts)
+    held = Keys(frozenset().union(*layouts))
+    signs = [sign for raw in _tables().values() for sign in raw["fingerprint"]["any"] if held.has_all(sign)]
+    telling: dict[tuple[bool, ...], list[frozenset[str]]] = {}
+    for layout in layouts:
+        telling.setdefault(tuple(map(Keys(layout).has_all, signs)), []).append(layout)
+    names = {shown: trainer_of(alike[0]) for shown, alike in telling.items() if any(shown)}
+    return {layout: name for shown, name in names.items() if name for layout in telling[shown]}
+
+
+def trainer_of(keys: frozenset[str]) -> str | None:
+    """Return the trainer of the PPO family that keys show, a kind of another by the name of the other."""
+    found = detect(keys)
+    if found is None or found.name in _NO_TRAINERS or not found.ppo_family:
+        return None
+    return str(_tables()[found.name].get("extends", found.name))
+
+
+def _by_peculiar_keys(keys: Keys) -> Profile | None:
+    """Return the profile of a log that holds too little for a fingerprint, yet names that only one framework uses."""
+    owners = [owner for key in keys.names if (owner := _peculiar().get(key)) and not _is_common(key)]
+    counted = Counter(name for name, _ in owners).most_common(1)
+    if not counted or counted[0][1] < PECULIAR:
+        return None
+    name = counted[0][0]
+    speaks_of_ppo = any(owner == name and metric in PPO_ONLY for owner, metric in owners)
+    return _profile(name) if speaks_of_ppo and not any(map(keys.has, _profile(name).none_of)) else None
+
+
+@cache
+def _peculiar() -> Mapping[str, tuple[str, str]]:
+    """Return key → (profile, metric) for keys that one framework alone uses."""
+    owners: dict[str, set[tuple[str, str]]] = {}
+    for raw in _tables().values():
+        for metric, table in raw.get("metrics", {}).items():
+            for key in table["keys"]:
+                owners.setdefault(key, set()).add((raw.get("extends", raw["name"]), metric))
+    alone = {key: held for key, held in owners.items() if len({name for name, _ in held}) == 1}
+    return {key: min(held) for key, held in alone.items()}
+
+
+def speaks_of_ppo(profile: Profile, keys: Iterable[str]) -> bool:
+    """Tell whether a log that is read by a profile holds a metric that no method outside the PPO family logs."""
+    held = frozenset(keys)
+    return any(held.intersection(profile.metrics[name].keys) for name in PPO_ONLY & profile.metrics.keys())
+
+
+def _is_common(key: str) -> bool:
+    """Tell a name that anybody may choose."""
+    return key in METRICS or ("/" not in key and metric_of(key) is not None)
+
+
+def _priority(name: str) -> int:
+    return int(_tables()[name]["fingerprint"].get("priority", 0))
+
+
+def _fits(fingerprint: Mapping[str, Any], keys: Keys) -> bool:
+    return any(map(keys.has_all, fingerprint["any"])) and not any(map(keys.has, fingerprint["none"]))
+
+
+#: Metrics of which our own name says which estimator they are, and another trainer's does not.
+_ESTIMATED = frozenset({"approx_kl", "clip_fraction"})
+
+
+def _by_likeness(keys: Keys) -> Profile | None:
+    """Return the canonical profile with what the other keys probably mean, None where nothing means anything."""
+    plain = _without_whole_rewards(_profile(CANONICAL).resolved(keys.names))
+    mapped = {key for metric in plain.metrics.values() for key in metric.keys}
+    found = _with_guesses(plain, keys.names - mapped, keys)
+    if COUNTERS.issuperset(name for name, metric in found.metrics.items() if any(map(keys.has, metric.keys))):
+        return None
+    steps = tuple(dict.fromkeys((*plain.axis["step"], *clocks(keys.names))))
+    if found.fuzzy:  # names of its own: what ours are estimated by, another trainer's need not be
+        plain_names = {n: dataclasses.replace(m, estimator=None) for n, m in found.metrics.items() if n in _ESTIMATED}
+        found = dataclasses.replace(found, metrics=dict(found.metrics) | plain_names)
+    kind = "grpo" if of_language(keys.names) and of_groups(keys.names) else plain.algorithm
+    return dataclasses.replace(found, axis=dict(found.axis) | {"step": steps}, algorithm=kind)
+
+
+def _without_whole_rewards(profile: Profile) -> Profile:
+    """Return a profile without parts of the reward that by their own names are the reward ("reward/avg_reward")."""
+    parts = {name: metric for name, metric in profile.metrics.items() if name.startswith("reward_component")}
+    whole = {
+        name for name, metric in parts.items() if any(metric_of(key) for key in metric.keys if not is_pattern(key))
+    }
+    kept = {name: metric for name, metric in profile.metrics.items() if name not in whole}
+    return dataclasses.replace(profile, metrics=kept) if whole else profile
+
+
+def as_written(name: str, keys: Iterable[str]) -> Profile:
+    """Return a framework's profile for the log that holds these native keys, whether they show it or not.
+
+    Raises:
+        DoctorError: there is no such framework (exit code 2).
+    """
+    held = Keys(keys)
+    return (_by_likeness(held) if name == CANONICAL else None) or _as_written(profile(name), held)
+
+
+def _as_written(found: Profile, keys: Keys) -> Profile:
+    """Return a framework's profile for a log, with what the keys that it leaves over probably mean."""
+    profile = found.resolved(keys.names)
+    return _with_guesses(profile, profile.unknown(keys.names), keys)
+
+
+def _with_guesses(profile: Profile, left: Iterable[str], keys: Keys) -> Profile:
+    """Return a profile with the metrics that some keys mean by their names, of those that no other key gives.
+
+    Of a metric known so nobody says which estimator it is, or what it was averaged over.
+    """
+    named = {name for name, metric in profile.metrics.items() if any(map(keys.has, metric.keys))}
+    left = frozenset(left)
+    guessed = {raw: name for raw, name in aliases(left, keys.names).items() if name not in named}
+    several = {raw: siblings(raw, left) for raw in guessed}
+    metrics = {
+        name: MetricProfile(name=name, keys=(raw,), columns=several[raw], over=over(name))
+        for raw, name in guessed.items()
+    }
+    guessed |= {key: guessed[raw] for raw, columns in several.items() for key in columns}
+    if axis := _rows_of_minibatches(profile, keys):
+        profile = dataclasses.replace(profile, axis=dict(profile.axis) | axis)
+    return dataclasses.replace(profile, metrics=dict(profile.metrics) | metrics, fuzzy=guessed) if guessed else profile
+
+
+#: What numbers the records of a log that has one for each minibatch.
+_OF_ROWS = ("update", "epoch", "minibatch")
+
+
+def _rows_of_minibatches(profile: Profile, keys: Keys) -> dict[str, tuple[str, ...]]:
+    """Return the columns that number updates, passes and minibatches, where a log has both first and last by name."""
+    held = {part for part in _OF_ROWS if any(map(keys.has, profile.axis.get(part, ())))}
+    meant = {role_of(key): key for key in sorted(keys.names, reverse=True)}
+    if "minibatch" in held or "minibatch" not in meant or not {"update"} & {*held, *meant}:
+        return {}
+    return {part: (meant[part],) for part in _OF_ROWS if part in meant and part not in held}
+
+
+def near_misses(key: str, n: int = 3) -> tuple[str, ...]:
+    """Return names that an unknown key may have meant: canonical metrics first, then native keys of any framework."""
+    import difflib
+
+    native = {k for p in profiles().values() for metric in p.metrics.values() for k in metric.keys if "*" not in k}
+    likely = [found] if (found := metric_of(key)) else []
+    for names in (METRICS, native):
+        by_form = {squashed(name): name for name in sorted(names, reverse=True)}
+        close = difflib.get_close_matches(squashed(key), by_form, n=n, cutoff=0.7)
+        likely += [by_form[form] for form in close]
+    return tuple(dict.fromkeys(name for name in likely if name != key))[:n]
+
+
+#: Worth of a name that stands at the end of a nested key, where the framework writes it at the top.
+NESTED = 0.5
+#: Least worth of the names that show a framework, and its lead over the next: one name of its own and a common one.
+ENOUGH, LEAD = 1.2, 1.3
+#: Older and newer profiles of one trainer, whose settings have mostly the same names.
+SAME = {"rllib-old": "rllib", "pufferlib-1": "pufferlib"}
+#: Settings that nobody gives without PPO, or one of its family, in mind.
+OF_PPO = frozenset(
+    {
+        *("ppo_epochs", "num_minibatches", "clip_range", "clip_range_high", "clip_range_dual", "gae_lambda"),
+        *("num_generations", "steps_per_generation", "updates_per_batch", "advantage_estimator"),
+    }
+)
+#: What a program imports to train by PPO or its kin → the framework whose settings it gives.
+MODULES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("stable_baselines3.PPO", "stable_baselines3.ppo"), "sb3"),
+        **dict.fromkeys(("sb3_contrib.RecurrentPPO", "sb3_contrib.MaskablePPO", "sb3_contrib.ppo_"), "sb3"),
+        **dict.fromkeys(("stable_baselines.PPO2", "stable_baselines.ppo2"), "stable-baselines"),
+        **dict.fromkeys(("trl.GRPO", "trl.trainer.GRPO"), "trl-grpo"),
+        **dict.fromkeys(("trl.RLOO", "trl.trainer.RLOO"), "trl-rloo"),
+        **dict.fromkeys(("skrl.agents.torch.ppo", "skrl.agents.jax.ppo"), "skrl"),
+        **dict.fromkeys(("ray.rllib.algorithms.ppo",), "rllib"),
+        **dict.fromkeys(("tianshou.policy.PPO", "tianshou.algorithm.PPO"), "tianshou"),
+        **dict.fromkeys(("torchrl.objectives.ClipPPO",), "torchrl"),
+        **dict.fromkeys(("pfrl.agents.PPO",), "pfrl"),
+    }
+)
+#: Settings of methods that learn from a replay buffer: two of them, and it is one.
+_REPLAY = frozenset(
+    {
+        *("exploration_fraction", "exploration_final_eps", "target_update_interval", "target_network_frequency"),
+        *("learning_starts", "replay_buffer_class", "replay_buffer_config", "replay_buffer_kwargs", "train_freq"),
+        *("policy_frequency", "target_policy_noise", "policy_delay", "dueling", "double_q", "n_step_returns"),
+    }
+)
+
+
+@frozen
+class Likeness:
+    """What the names in a configuration are like: a framework, or the few that come nearest when none stands out."""
+
+    name: str | None
+    nearest: tuple[str, ...] = ()
+
+
+def likeliest(keys: Collection[str], profiles: Mapping[str, Profile]) -> Likeness:
+    """Return the framework whose own names a configuration holds most of."""
+    names = frozenset(keys)
+    tails = frozenset(part for key in names for part in _tails(key))
+    known = {name: p for name, p in profiles.items() if p.ppo_family and name != "canonical"}
+    owners = _owners(known.values())
+    scores = {
+        name: sum(_worth(keys, names, tails, owners) for keys in profile.config.values())
+        for name, profile in known.items()
+    }
+    ordered = sorted(scores, key=lambda name: (-scores[name], "extends" in profiles[name].raw, name))
+    first = ordered[0]
+    rivals = [name for name in ordered[1:] if _family(profiles[name]) != _family(profiles[first])]
+    ahead = not rivals or scores[first] >= LEAD * scores[rivals[0]]
+    if scores[first] >= ENOUGH and ahead:
+        return Likeness(name=first)
+    return Likeness(name=None, nearest=tuple(name for name in ordered[:3] if scores[name] > 0))
+
+
+def imported(imports: Iterable[str]) -> str | None:
+    """Return the one framework that a program imports; None where it is none that we know, or several."""
+    found = {name for what in imports for begins, name in MODULES.items() if what.startswith(begins)}
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def learns_from_replay(keys: Collection[str]) -> bool:
+    """Tell a configuration of DQN, SAC and their kin."""
+    return len(_REPLAY & {key.rpartition(".")[2] for key in keys}) > 1
+
+
+def _tails(key: str) -> list[str]:
+    parts = key.split(".")
+    return [".".join(parts[start:]) for start in range(1, len(parts))]
+
+
+def _worth(keys: tuple[str, ...], names: frozenset[str], tails: frozenset[str], owners: Mapping[str, int]) -> float:
+    """Return what a setting is worth: a name that many frameworks share tells little."""
+    found = [(1.0 if key in names else NESTED) / owners[key] for key in keys if key in names or key in tails]
+    return max(found, default=0.0)
+
+
+def _owners(profiles: Iterable[Profile]) -> Mapping[str, int]:
+    """Return how many families of frameworks use each key."""
+    used = {(_family(profile), key) for profile in profiles for keys in profile.config.values() for key in keys}
+    return Counter(key for _, key in used)
+
+
+def _family(profile: Profile) -> str:
+    return SAME.get(profile.name) or str(profile.raw.get("extends", profile.name))

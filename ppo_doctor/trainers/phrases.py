@@ -1,0 +1,277 @@
+"""The phrases of words that are an array of a dump; the words themselves are in `vocabulary`.
+
+Of "a|b" one word stands in the phrase; "a?" may be left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+#: What a capital letter stands for that is a word by itself in the name of an array, as papers write it.
+SYMBOLS: Mapping[str, str] = {"A": "advantage", "V": "value", "G": "return", "H": "entropy"}
+
+#: array of a dump → phrases
+ARRAYS: Mapping[str, str] = {
+    "log_prob": "logprob token?, logprob new|next|learner|after policy? token|action?",
+    "old_log_prob": "logprob old policy? token|action?, logprob before",
+    "ref_log_prob": "logprob reference policy? token|action?",
+    "rollout_log_prob": "logprob engine|rollout policy? token|action?, logprob completion",
+    "advantages": "reward advantage, advantage norm, advantage target, advantage approx group?, advantage group,"
+    " advantage value, advantage policy?, advantage token, advantage after",
+    "advantages_raw": "advantage before, advantage before after",
+    "returns": "target, return discounted, return approx, return lambda, reward return, return, value return, value"
+    " target, return target",
+    "values": "baseline value, reward value, value policy, value, value new, value approx, critic, val",
+    "old_values": "value old|behaviour, reward value old",
+    "rewards": "environment reward, reward before, reward old, reward last, reward, reward total, episode reward,"
+    " reward next",
+    "mask": "valid, mask, completion? policy mask, completion|action|token|loss|target|label mask, completion"
+    " attention|token mask, loss token mask",
+    "attention_mask": "attention mask",
+    "sample_mask": "sample mask, sample loss mask",
+    "prompt_lengths": "prompt length, prompt token count",
+    "tokens": "action token, action token id, action id, completion prompt, token, token id, completion, completion"
+    " id, completion token, action, sequence",
+    "lengths": "length, completion length, id length",
+    "token_scores": "score",
+    "token_rewards": "token reward shaped, reward shaped, reward step, reward action, token reward, token reward next",
+    "kept_mass": "kept",
+    "step": "optimizer_step, step optimizer|total|count?, step count done|total, step environment total|count?, frame"
+    " environment? count|total?",
+    "update": "update count? done?, update iteration|policy|step, iteration count?, iteration step, rollout id|count",
+    "epoch": "epoch, epoch optimizer|iteration|update|minibatch|policy",
+    "minibatch": "minibatch, minibatch iteration|optimizer, batch iteration|id",
+    "dones": "done, done next",
+    "truncations": "truncated",
+    "group": "index prompt|group?, group sample|prompt|completion|episode|environment?, prompt",
+    "entropy": "entropy, entropy token, entropy policy",
+    "version": "version policy?, version engine|rollout|behaviour|completion|worker|old policy? step?, policy step"
+    " engine|rollout|behaviour",
+    "trained_version": "version new|learner|target policy? step?, learner policy step",
+}
+
+#: What an array may be → phrases; which it is shows in what else the dump holds.
+OPEN_ARRAYS: Mapping[str, str] = {
+    "action_log_prob": "logprob action policy?",
+    "policy_log_prob": "logprob policy token?",
+    "sampled_log_prob": "logprob sampled rollout|action?, logprob sample|episode",
+    "behaviour_log_prob": "logprob behaviour|worker policy?, logprob behaviour action",
+}
+
+#: The axes of an array behind its name, one capital letter each: "values_BT" is batch by time.
+SHAPE = re.compile(r"(?<=[a-z])_[BDGLNST]{1,4}$")
+#: What counts something, and what says of such an array that it is a number or the present one.
+ORDINALS = frozenset({"step", "update", "epoch", "minibatch", "group"})
+COUNTED = frozenset({"id", "new"})
+NUMBERED = re.compile(r"^n(?=_)(?!.*s$)|(?<=_)(i|no|nr|num|number)$|(?<=step_)count$|(?<=update_)count$", re.I)
+
+
+#: setting → phrases
+SETTINGS: Mapping[str, str] = {
+    "ppo_epochs": "epoch count, epoch update, epoch update count, epoch minibatch, epoch policy, epoch policy count,"
+    " epoch update max, update iteration, update iteration count",
+    "num_minibatches": "minibatch count, minibatch, minibatch epoch count",
+    "minibatch_size": "minibatch size",
+    "rollout_steps": "rollout length, rollout step, rollout step count, step environment, horizon length, rollout"
+    " horizon",
+    "num_envs": "environment count",
+    "rollout_size": "batch frame, batch step, rollout size, rollout batch size, batch frame count",
+    "learning_rate": "learning_rate, policy learning_rate, adam learning_rate, learning_rate reference, step size",
+    "critic_learning_rate": "value learning_rate",
+    "clip_range": "clip, clip coefficient, clip ratio, policy clip, policy clip coefficient, importance clip, ratio"
+    " clip, ratio clip coefficient, clip epsilon, clip reference",
+    "clip_range_vf": "value clip, value clip coefficient",
+    "target_kl": "kl target, kl threshold, kl max",
+    "gamma": "gamma",
+    "gae_lambda": "lambda, advantage lambda",
+    "ent_coef": "entropy coefficient, entropy beta, entropy lambda, entropy loss coefficient, policy entropy"
+    " coefficient, entropy regularizer, entropy regularizer coefficient",
+    "vf_coef": "value coefficient, value loss coefficient",
+    "kl_coef": "kl coefficient, kl beta, kl lambda, kl coefficient beta, kl penalty, kl penalty coefficient,"
+    " kl loss coefficient, kl coefficient reference, kl penalty reference, kl penalty policy,"
+    " kl penalty policy reference",
+    "ptx_coef": "ptx coefficient, ptx loss coefficient",
+    "max_grad_norm": "gradient norm max, gradient clip, gradient norm clip, gradient clip max, gradient norm clip max,"
+    " gradient clip val, norm max, norm clip, policy gradient norm max",
+    "schedule_steps": "learning_rate decay step, learning_rate decay epoch, learning_rate decay iteration,"
+    " learning_rate decay update, learning_rate schedule step, learning_rate schedule decay step,"
+    " learning_rate schedule step total",
+    "reward_scale": "reward scale",
+    "adam_eps": "adam epsilon, optimizer epsilon, optimizer adam epsilon",
+    "adam_beta1": "beta1, adam beta1, optimizer beta1",
+    "adam_beta2": "beta2, adam beta2, optimizer beta2",
+    "normalize_advantages": "advantage normalize, advantage norm",
+    "num_generations": "completion count, completion prompt count, group size, sample prompt count, sequence return"
+    " count",
+    "temperature": "temperature, completion temperature, engine temperature, rollout temperature",
+    "max_response_length": "completion length max, completion token max, token new max",
+}
+
+#: Names of a clock, most trusted first, as words without anything between them.
+CLOCKS = (
+    *("step", "globalstep", "trainstep", "trainingstep", "envsteps", "totalenvsteps", "totaltimesteps", "numtimesteps"),
+    *("timesteps", "timestep", "totalsteps", "steps", "iteration", "iterations", "iter", "it", "update", "updates"),
+    *("upd", "upds"),
+    *("episode", "episodes", "ep", "epoch", "frame", "frames"),
+)
+#: What the second number of "3 of 40 steps" is called: what was planned, and not what was done.
+PLANNED = "planned"
+
+
+#: What a log may hold that none of our metrics stands for, and that words and other columns tell: it takes no other's
+#: place then.
+OF_NO_METRIC = CLIPPED, MEAN_ABSOLUTE = "grad_norm_clipped", "advantages_abs_mean"
+#: What no metric stands for either, and columns of it many: the task's own quantities.
+OF_THE_TASK = "task"
+#: what a word hints at → the metrics that its column may be.
+_METRICS: Mapping[str, str] = {
+    "return": "episode_return reward_mean",
+    "reward": "episode_return reward_mean reward_std",
+    "length": "episode_length response_length",
+    "success": "success_rate",
+    "policy": "policy_loss grad_norm entropy learning_rate approx_kl clip_fraction",
+    "critic": "value_loss explained_variance values_mean",
+    "loss": "policy_loss value_loss loss",
+    "gain": "policy_loss",
+    "entropy": "entropy",
+    "kl": "approx_kl ref_kl probe_kl",
+    "reference": "ref_kl kl_term",
+    "clip": "clip_fraction",
+    "ratio": "ratio_mean ratio_abs_dev ratio_max ratio_min",
+    "gradient": f"grad_norm {CLIPPED}",
+    "rate": "learning_rate",
+    "explained": "explained_variance",
+    "deviation": "action_std reward_std ratio_abs_dev advantages_std",
+    "count": "optimizer_steps",
+    "advantage": f"advantages_std {MEAN_ABSOLUTE}",
+    "passes": "epochs_executed",
+    "after": CLIPPED,
+    "absolute": f"{MEAN_ABSOLUTE} ratio_abs_dev",
+    "truncated": "truncated_fraction",
+    "flat": "frac_reward_zero_std",
+    "groups": "frac_reward_zero_std reward_std",
+    "term": "kl_term",
+    "total": "loss episode_return reward_mean",
+    "share": "clip_fraction success_rate frac_reward_zero_std explained_variance learning_rate",
+    "later": "probe_kl",
+    "previous": "approx_kl",
+    "largest": "ratio_max",
+    "smallest": "ratio_min",
+    "task": OF_THE_TASK,
+}
+#: metric → the concept without a word of which, beside another that hints at it, no name means it.
+_MARKS: Mapping[str, str] = {
+    "kl_term": "term",
+    CLIPPED: "after",
+    MEAN_ABSOLUTE: "absolute",
+    "probe_kl": "later",
+    "loss": "total",
+    "ratio_max": "largest",
+    "ratio_min": "smallest",
+    "advantages_std": "advantage",
+    "reward_std": "deviation",
+}
+MARKED = frozenset(_MARKS)
+
+
+@cache
+def words_for(concept: str) -> frozenset[str]:
+    """Return the words of a concept, in all languages."""
+    return frozenset(word for words in _table()[concept].values() for word in words.split())
+
+
+@cache
+def _table() -> Mapping[str, Mapping[str, str]]:
+    table: Mapping[str, Mapping[str, str]] = json.loads(
+        Path(__file__).with_name("hints.json").read_text(encoding="utf-8")
+    )
+    return table
+
+
+@cache
+def by_word() -> Mapping[str, frozenset[str]]:
+    """Return word → the metrics that it hints at: those of each concept that it stands under."""
+    found: dict[str, frozenset[str]] = {}
+    for concept, metrics in _METRICS.items():
+        for word in words_for(concept):
+            found[word] = found.get(word, frozenset()) | frozenset(metrics.split())
+    return found
+
+
+#: Letters by which papers and scripts call an importance ratio.
+RATIOS = frozenset("rwq")
+#: Letters that two forms of a word have in common: "snip" and "snipped"; of a word that is cut short: "rec".
+STEM, CUT_SHORT = 4, 3
+#: Words of three letters, and short forms, that are no beginning of another word.
+_WHOLE_WORDS = (
+    "run med exp max min avg num per pre all new old raw sub set log abs out now day val err tot std"
+    " dev obs act env buf tst trn eta tau phi psi chi rho adv mov cum end top low big one two his win"
+    " mem idx fps sps sec len pct bit nat ent kld div pen dif rat net enc dec lag gap lim hit map key sum"
+)
+_WHOLE = frozenset(_WHOLE_WORDS.split())
+#: Letters of a word that is known behind, or before, a letter or two of something else: "vfit", "nopt".
+WHOLE, SHORT = 3, 5
+_VOWELS = re.compile(r"[aeiou]")
+_DOUBLED = re.compile(r"(.)\1")
+
+
+@cache
+def hinted(word: str) -> frozenset[str]:
+    """Return the metrics that a word, or another form of it, hints at; nothing for a word that nobody knows."""
+    hints = by_word()
+    if word in hints or len(word) < CUT_SHORT or word in _WHOLE:
+        return hints.get(word, frozenset())
+    kin = [w for w in hints if w.startswith(word) or (len(w) >= STEM and word.startswith(w))]
+    if not kin and len(word) <= SHORT:
+        kin = [part for part in (word[1:], word[:-1]) if len(part) >= WHOLE and part in hints]
+    if not kin and not _VOWELS.search(word):
+        kin = [w for w in hints if len(w) > len(word) and _consonants(w) == _consonants(word)]
+    return frozenset[str]().union(*(hints[w] for w in kin))
+
+
+@cache
+def _consonants(word: str) -> str:
+    return _DOUBLED.sub(r"\1", _VOWELS.sub("", word))
+
+
+@cache
+def hints_of(word: str) -> tuple[frozenset[str], ...]:
+    """Return what a word hints at, or what each of two known words hints at that are written as one."""
+    hints = by_word()
+    cuts = [] if word in hints else [(word[:at], word[at:]) for at in range(WHOLE, len(word) - WHOLE + 1)]
+    both = [(a, b) for a, b in cuts if a in hints and b in hints]
+    if not both and word[:1] == "l" and word[1:] in hints:  # "Lactor", as mathematicians write a loss
+        return hints["loss"], hints[word[1:]]
+    if not both and (whole := hinted(word)):
+        return (whole,)
+    if not both:  # one of them cut short: "polhav"
+        both = [(a, w) for a, b in cuts if a in hints for w in hints if w.startswith(b) and len(w) >= STEM]
+    if not both:
+        return (frozenset(),)
+    longest = max(both, key=lambda pair: min(map(len, pair)))
+    return hints[longest[0]], hints[longest[1]]
+
+
+@cache
+def apart(word: str) -> tuple[str, ...]:
+    """Return a word as it is, or the ratio and its bound where a letter for a ratio stands before a word for one."""
+    bounds = words_for("largest") | words_for("smallest")
+    return ("ratio", word[1:]) if word[0] in RATIOS and word[1:] in bounds and word not in by_word() else (word,)
+
+
+def marked(words: Sequence[str]) -> frozenset[str]:
+    """Return the metrics of which words say what tells them from what they are of: the term of a KL, a clipped norm.
+
+    A loss that no other word tells from the policy's and the critic's is that of both.
+    """
+    alone = frozenset({"loss"}) & hinted(words[0]) if len(words) == 1 else frozenset[str]()
+    return alone | frozenset(
+        metric
+        for metric, concept in _MARKS.items()
+        for mark in words_for(concept).intersection(words)
+        if any(word != mark and metric in hinted(word) for word in words)
+    )

@@ -1,0 +1,388 @@
+"""Native keys as a set that answers exact names at once and patterns with `*` in one pass over all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import field
+from functools import cached_property, lru_cache
+from os.path import commonprefix
+from typing import Any
+
+from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.words import KeyUse
+from ppo_doctor.trainers.names import is_statistic, of_machine
+
+#: What a tensorboardX writer replaces in tags, so that "Loss / Policy loss" reads "Loss_/_Policy_loss".
+_NOT_IN_TAGS = re.compile(r"[^-/\w.*]")
+
+
+@lru_cache(maxsize=2048)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile("^" + ".*".join(map(re.escape, pattern.split("*"))) + "$", re.MULTILINE)
+
+
+def is_pattern(key: str) -> bool:
+    """Tell whether a key of a profile stands for several native ones."""
+    return "*" in key
+
+
+def captured(pattern: str, key: str) -> str:
+    """Return what the one `*` of a pattern stands for in a key that it fits."""
+    before, _, after = pattern.partition("*")
+    return key[len(before) : len(key) - len(after)]
+
+
+def as_tag(key: str) -> str:
+    """Return the key as a tensorboardX writer would have written it."""
+    return _NOT_IN_TAGS.sub("_", key)
+
+
+class Keys:
+    """The native keys of one log."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self.names = keys if isinstance(keys, frozenset) else frozenset(keys)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def _lines(self) -> str:
+        return "\n".join(sorted(key for key in self.names if "\n" not in key))
+
+    def has(self, pattern: str) -> bool:
+        """Tell whether a name, or a name that a pattern fits, is among the keys."""
+        return pattern in self.names or (is_pattern(pattern) and _compiled(pattern).search(self._lines) is not None)
+
+    def has_all(self, patterns: Sequence[str]) -> bool:
+        """Tell whether every one of these names or patterns is among the keys."""
+        return all(map(self.has, patterns))
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        """Return the keys that a name or a pattern stands for; those of the whole rather than of one module last."""
+        if not is_pattern(pattern):
+            return (pattern,) if pattern in self.names else ()
+        return tuple(sorted(_compiled(pattern).findall(self._lines), key=lambda key: ("/__" in key, key)))
+
+    def without(self, patterns: Iterable[str]) -> frozenset[str]:
+        """Return the keys that none of these names and patterns stands for."""
+        left, several = set(self.names), []
+        for pattern in patterns:
+            if is_pattern(pattern):
+                several.append(pattern)
+            else:
+                left.discard(pattern)
+        for pattern in several if left else ():
+            left.difference_update(self.matching(pattern))
+        return frozenset(left)
+
+
+TABLES = frozenset({"axis", "metrics", "config", "defaults", "facts", "components"})
+LISTS = frozenset({"traps", "ignore", "unset"})
+
+
+def overlaid(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a profile with a version (or heir) over it: tables are merged, lists grow, everything else is replaced."""
+    out: dict[str, Any] = dict(base) | {key: value for key, value in change.items() if key not in TABLES | LISTS}
+    for table in sorted(TABLES & set(change)):
+        out[table] = dict(base.get(table, {})) | dict(change[table])
+    for metric, fields in change.get("metrics", {}).items():
+        out["metrics"][metric] = dict(base.get("metrics", {}).get(metric, {})) | dict(fields)
+    for growing in sorted(LISTS & set(change)):
+        out[growing] = [*base.get(growing, ()), *change[growing]]
+    return out
+
+
+#: The setting that is K itself.
+UPDATES_PER_BATCH = "updates_per_batch"
+#: Keys by which trackers number and time their rows.
+BOOKKEEPING = ("_runtime", "_timestamp", "_step", "_wandb*", "Wall time", "wall_time", "walltime")
+
+#: Parts of a reward that are read, and characters of their names.
+MOST_PARTS, LONGEST_PART = 32, 60
+_UNPRINTED = re.compile(r"[^\w.-]", re.ASCII)
+
+Scalar = str | int | float | bool
+Groups = tuple[tuple[str, ...], ...]
+
+
+@frozen
+class MetricProfile:
+    """What a framework writes for one canonical metric.
+
+    `scale` turns the logged value into the canonical one, after its square where it is a `root`, or the base's power
+    where it is a logarithm (`antilog` is its base), and `offset` is added
+    (1 where a log holds a ratio's deviation from it); `resolution` is half the last printed digit where the framework
+    always rounds, `decimals` the digits to which it rounds in some versions (a column whose values all fit was
+    rounded); `diluted` that padding counts in the mean, so that it is nearer to "no change" than the policy is;
+    `constant_when` names settings under which the metric is a constant. `columns` are those of several workers or parts
+    of which the metric is the mean, or what `over` says.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    scale: float = 1.0
+    offset: float = 0.0
+    root: bool = False
+    antilog: float = 0.0
+    resolution: float = 0.0
+    decimals: int | None = None
+    estimator: str | None = None
+    #: what it is instead in a log that holds negative values, where versions differ and their keys do not
+    estimator_if_negative: str | None = None
+    aggregation: str | None = None
+    reference: str | None = None
+    diluted: bool = False
+    columns: tuple[str, ...] = ()
+    over: str = "mean"
+    constant_when: Mapping[str, Scalar] = field(default_factory=dict)
+    note: str = ""
+
+    def called(self, key: str) -> str:
+        """Return what the metric of a column is called: "mean of Agent_*/Reward" where it is that of several."""
+        if len(self.columns) < 2:
+            return key
+        before = commonprefix(self.columns)
+        after = commonprefix([name[len(before) :][::-1] for name in self.columns])[::-1]
+        return f"{self.over} of {before}*{after}"
+
+
+@frozen
+class UpdateFormula:
+    """How K follows from the configuration: a function of `updates` and the setting behind each argument."""
+
+    function: str
+    arguments: Mapping[str, str]
+
+
+@frozen
+class PartialMean:
+    """Metrics that are a factor times the mean: some cells are never filled and count as 0, or epochs are added up.
+
+    `function` of `updates` gives the factor from settings, `why` says what it is; `metrics` are divided by it,
+    `dropped` cannot be restored. Where a setting of `unless` is on, the factor is not known.
+    """
+
+    function: str
+    arguments: Mapping[str, str]
+    why: str
+    metrics: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+
+
+@frozen
+class Fingerprint:
+    """Which native keys show a framework: all of one group, and none of the others."""
+
+    any_of: Groups
+    none_of: tuple[str, ...] = ()
+
+    def fits(self, keys: Keys) -> bool:
+        """Tell whether one group is among the keys, and no key that speaks against it."""
+        return any(map(keys.has_all, self.any_of)) and not any(map(keys.has, self.none_of))
+
+
+@frozen
+class Version:
+    """Versions of a framework that its keys give away, and what is different in them."""
+
+    name: str
+    fingerprint: Fingerprint
+    changes: Mapping[str, Any]
+
+
+@frozen
+class Profile:
+    """A framework: fingerprint, names, settings and how K follows from them.
+
+    `resolved` returns the profile as one log needs it: patterns replaced by the keys that they stand for, and what its
+    version changes in place.
+    """
+
+    name: str
+    title: str
+    algorithm: str
+    any_of: Groups
+    none_of: tuple[str, ...] = ()
+    priority: int = 0
+    ppo_family: bool = True
+    axis: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    metrics: Mapping[str, MetricProfile] = field(default_factory=dict)
+    config: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    defaults: Mapping[str, Scalar] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+    updates: tuple[UpdateFormula, ...] = ()
+    partial_mean: PartialMean | None = None
+    facts: Mapping[str, Scalar] = field(default_factory=dict)
+    ignore: tuple[str, ...] = ()
+    traps: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    versions: tuple[Version, ...] = ()
+    algorithms: tuple[tuple[str, Fingerprint], ...] = ()
+    #: metric → patterns of the keys that hold it, one per part of the reward
+    components: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: how many parts of the reward the log holds beyond those that are read
+    components_left: int = 0
+    #: the version that the log's keys give away; "" where they don't
+    version: str = ""
+    #: raw key → canonical metric, where only the likeness of names says so
+    fuzzy: Mapping[str, str] = field(default_factory=dict)
+    #: raw key → canonical metric, where the other columns and the numbers say so
+    inferred: Mapping[str, str] = field(default_factory=dict)
+    #: metrics whose columns somebody named
+    named: frozenset[str] = frozenset()
+    #: canonical metric → further keys of the log that fit it too, such as those of other agents
+    further: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: the table this came from
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def settings(self) -> frozenset[str]:
+        """Return our names of the settings that the framework has, and K itself, which may be told for each."""
+        return frozenset({*self.config, *self.defaults, *self.unset, UPDATES_PER_BATCH})
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Return what shows this framework."""
+        return Fingerprint(any_of=self.any_of, none_of=self.none_of)
+
+    def fits(self, keys: Iterable[str]) -> bool:
+        """Tell whether the fingerprint is in these native keys."""
+        return self.fingerprint.fits(Keys(keys))
+
+    def coverage(self, keys: Iterable[str]) -> int:
+        """Count the metrics of this profile that these native keys hold."""
+        held = Keys(keys)
+        return sum(any(map(held.has, metric.keys)) for metric in self.metrics.values())
+
+    def unknown(self, keys: Iterable[str]) -> frozenset[str]:
+        """Return the native keys that this profile neither maps nor knows to ignore."""
+        mapped = (key for metric in self.metrics.values() for key in metric.keys)
+        clocks = (key for names in self.axis.values() for key in names)
+        left = Keys(keys).without([*mapped, *clocks, *self.ignore, *self.fuzzy, *BOOKKEEPING])
+        return frozenset(key for key in left if not of_machine(key))
+
+    def uses(self, keys: Iterable[str]) -> dict[str, KeyUse]:
+        """Return what is made of each native key of a log, in alphabetical order."""
+        held, unknown = Keys(keys), self.unknown(keys)
+        metrics = {key: metric.keys for metric in self.metrics.values() for key in metric.keys}
+        clocks = {key for names in self.axis.values() for key in names}
+        return {key: self._use(key, metrics, clocks, unknown, held) for key in sorted(held.names)}
+
+    def _use(
+        self,
+        key: str,
+        metrics: Mapping[str, Sequence[str]],
+        clocks: Container[str],
+        unknown: Container[str],
+        held: Keys,
+    ) -> KeyUse:
+        if key in unknown:
+            return "unknown"
+        if key in self.fuzzy:
+            return "guessed"
+        if key in metrics:
+            return "mapped" if key == next(name for name in metrics[key] if name in held.names) else "again"
+        if key in clocks:
+            return "clock"
+        return "machine" if of_machine(key) else "not used"
+
+    def resolved(self, keys: Iterable[str]) -> Profile:
+        """Return this profile for the log that holds these native keys."""
+        held = Keys(keys)
+        version = next((v for v in self.versions if v.fingerprint.fits(held)), None)
+        profile = self if version is None else profile_of(overlaid(self.raw, version.changes))
+        algorithm = next((name for name, fingerprint in self.algorithms if fingerprint.fits(held)), profile.algorithm)
+        parts, left = _components(profile.components, held)
+        expanded = {name: _expanded(metric, held) for name, metric in profile.metrics.items()}
+        return dataclasses.replace(
+            profile,
+            algorithm=algorithm,
+            version=version.name if version else "",
+            metrics={name: metric for name, (metric, _) in expanded.items() if metric.keys} | parts,
+            components_left=left,
+            further={name: more for name, (_, more) in expanded.items() if more},
+        )
+
+
+def _expanded(metric: MetricProfile, keys: Keys) -> tuple[MetricProfile, tuple[str, ...]]:
+    """Return the metric with patterns replaced by keys of the log, and what else a pattern stood for."""
+    if not any(map(is_pattern, metric.keys)):
+        return metric, ()
+    found = tuple(dict.fromkeys(key for name in metric.keys for key in keys.matching(name)))
+    return dataclasses.replace(metric, keys=found), found[1:]
+
+
+def _components(patterns: Mapping[str, tuple[str, ...]], keys: Keys) -> tuple[dict[str, MetricProfile], int]:
+    """Return a metric per part of the reward, and how many parts are left out because there are too many.
+
+    "reward/mean" is the reward's and of no part. A part's name keeps letters, digits, dots, dashes and underscores: it
+    comes from the log and is printed.
+    """
+    found: dict[str, list[str]] = {}
+    for metric, names in patterns.items():
+        for pattern in names:
+            for key in keys.matching(pattern):
+                part = captured(pattern, key).strip()
+                if part and "/" not in part and not is_statistic(part):
+                    found.setdefault(f"{metric}.{_UNPRINTED.sub('_', part)[:LONGEST_PART]}", []).append(key)
+    kept = sorted(found)[: MOST_PARTS * len(patterns)]
+    parts = {name: MetricProfile(name=name, keys=tuple(found[name]), aggregation="rollout") for name in kept}
+    return parts, len(found) - len(kept)
+
+
+def _fingerprint(raw: Mapping[str, Any]) -> Fingerprint:
+    groups = tuple(tuple(group) for group in raw.get("any", ()))
+    return Fingerprint(any_of=groups or ((),), none_of=tuple(raw.get("none", ())))
+
+
+def _metric(name: str, raw: Mapping[str, Any]) -> MetricProfile:
+    return MetricProfile(name=name, **{**raw, "keys": tuple(raw["keys"])})
+
+
+def _partial_mean(raw: Mapping[str, Any] | None) -> PartialMean | None:
+    if not raw:
+        return None
+    names = {key: tuple(raw.get(key, ())) for key in ("metrics", "dropped", "unless")}
+    return PartialMean(function=raw["function"], arguments=raw["arguments"], why=raw["why"], **names)
+
+
+def _version(raw: Mapping[str, Any]) -> Version:
+    changes = {key: value for key, value in raw.items() if key not in ("name", "any", "none")}
+    return Version(name=raw["name"], fingerprint=_fingerprint(raw), changes=changes)
+
+
+def _tuples(raw: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(keys) for name, keys in raw.items()}
+
+
+def profile_of(raw: Mapping[str, Any]) -> Profile:
+    """Return a profile from its compiled table."""
+    fingerprint = _fingerprint(raw["fingerprint"])
+    return Profile(
+        name=raw["name"],
+        title=raw["title"],
+        algorithm=raw["algorithm"],
+        any_of=fingerprint.any_of,
+        none_of=fingerprint.none_of,
+        priority=raw["fingerprint"].get("priority", 0),
+        ppo_family=raw.get("ppo_family", True),
+        axis=_tuples(raw.get("axis", {})),
+        metrics={name: _metric(name, metric) for name, metric in raw.get("metrics", {}).items()},
+        components=_tuples(raw.get("components", {})),
+        config=_tuples(raw.get("config", {})),
+        defaults=raw.get("defaults", {}),
+        unset=tuple(raw.get("unset", ())),
+        updates=tuple(UpdateFormula(**formula) for formula in raw.get("updates", ())),
+        partial_mean=_partial_mean(raw.get("partial_mean")),
+        facts=raw.get("facts", {}),
+        ignore=tuple(raw.get("ignore", ())),
+        traps=tuple(raw.get("traps", ())),
+        sources=tuple(raw.get("sources", ())),
+        versions=tuple(_version(version) for version in raw.get("versions", ())),
+        algorithms=tuple((a["name"], _fingerprint(a)) for a in raw.get("algorithms", ())),
+        raw=raw,
+    )
