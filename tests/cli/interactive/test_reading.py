@@ -1,0 +1,148 @@
+"""Lines of a log around a number: unpacked and decoded as its reader does, secrets hidden, nothing dangerous shown."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+
+import pytest
+
+from ppo_doctor.cli.interactive.metrics import Metrics
+from ppo_doctor.cli.interactive.places import excerpt, hidden, marked
+from ppo_doctor.cli.interactive.subjects import Session
+from ppo_doctor.model.run import SourceRef, SourceSummary
+from tests.cli.interactive.stage import Screen, a_case, a_run, drive, series
+from tests.report.cases import ATTACK
+
+LINES = [json.dumps({"step": n, "loss": n / 8}) for n in range(1, 101)]
+
+
+def around(path, line, container="jsonl", **reach):
+    sources = (SourceSummary(path=str(path), container=container, records=100),)
+    reach = {"before": 2, "after": 3} | reach
+    return excerpt(SourceRef(path=str(path), line=line, key="loss"), sources, **reach)
+
+
+@pytest.mark.parametrize("kind", ["plain", "gzip", "utf-16", "crlf"])
+def test_lines_around_a_place(tmp_path, kind):
+    path = tmp_path / "run.jsonl"
+    text = ("\r\n" if kind == "crlf" else "\n").join(LINES)
+    raw = text.encode("utf-16" if kind == "utf-16" else "utf-8")
+    path.write_bytes(gzip.compress(raw) if kind == "gzip" else raw)
+    held = around(path, 50)
+    assert [number for number, _ in held.lines] == [48, 49, 50, 51, 52, 53]
+    assert held.lines[2][1].rstrip("\r") == LINES[49]
+
+
+def test_the_first_and_the_last_line_have_fewer_neighbours(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text("\n".join(LINES), encoding="utf-8")
+    assert [number for number, _ in around(path, 1).lines] == [1, 2, 3, 4]
+    assert [number for number, _ in around(path, 100).lines] == [98, 99, 100]
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "container"),
+    [("<stdin>", 3, "jsonl"), ("events.out.tfevents.1", 3, "tfevents"), ("gone.jsonl", 3, "jsonl"), ("x", None, "csv")],
+)
+def test_where_there_are_no_lines_it_says_so(path, line, container):
+    held = around(path, line, container)
+    assert held.lines == ()
+    assert held.because
+
+
+@pytest.mark.parametrize(
+    ("line", "kept", "gone"),
+    [
+        ('{"api_key": "abc123", "loss": 0.5}', '"loss": 0.5', "abc123"),
+        ("password=hunter2 loss=0.5", "loss=0.5", "hunter2"),
+        ("Authorization: 'Zm9vYmFy' loss: 1", "loss: 1", "Zm9vYmFy"),
+        ("loading hf_abcdefghijklmnopqrstuvwxyz", "loading", "abcdefghijkl"),
+        ('{"tokens_in_loss": 1024, "max_tokens": 512}', '"tokens_in_loss": 1024, "max_tokens": 512', "redacted"),
+        ("wandb.api_key: 'quoted \\' inside' x=1", "x=1", "inside"),
+    ],
+)
+def test_secrets_are_hidden_and_numbers_are_not(line, kept, gone):
+    assert kept in hidden(line)
+    assert gone not in hidden(line)
+
+
+def test_a_line_of_megabytes_is_cut(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text('{"step": 1, "text": "' + "x" * 3_000_000 + '"}\n', encoding="utf-8")
+    assert len(around(path, 1).lines[0][1]) < 100_000
+
+
+def words(line):
+    return [part.text for part in line if part.style]
+
+
+def test_the_key_and_its_value_are_marked():
+    assert words(marked('{"step": 3, "loss": 0.5, "kl": 1}', ["loss"], ())) == ['loss": 0.5']
+    assert words(marked("step=3 loss=0.5, kl=1", ["kl", "loss"], ())) == ["loss=0.5", "kl=1"]
+    assert words(marked('{"policy_loss": 1}', ["loss"], ())) == []
+
+
+def test_a_cell_of_a_table_is_marked_by_its_column():
+    assert words(marked("3,0.5,1", ["loss"], ("step", "loss", "kl"))) == ["0.5"]
+    assert words(marked('3,"a,b",1', ["kl"], ("step", "loss", "kl"))) == []
+    assert words(marked("3,0.5", ["kl"], ("step", "loss", "kl"))) == []
+
+
+def test_hostile_lines_are_shown_escaped_and_never_obeyed(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text("\n".join(f'{{"step": {n}, "loss": 0.0}} {ATTACK[:-4]}' for n in range(20)), encoding="utf-8")
+    run = a_run(
+        sources=(SourceSummary(path=str(path), container="jsonl", records=20),),
+        series={"loss": series("loss", "loss", [0.0] * 20, path=str(path))},
+    )
+    case = a_case(run)
+    findings = tuple(
+        replace(
+            f, evidence=tuple(replace(e, source=SourceRef(path=str(path), line=12, key="loss")) for e in f.evidence)
+        )
+        for f in case.diagnosis.findings
+    )
+    case = replace(case, diagnosis=replace(case.diagnosis, findings=findings))
+
+    async def script(screen: Screen) -> None:
+        await screen.press("5")
+        await screen.wait_for(lambda: "▶" in screen.page)
+        assert "\\x1b[31mred" in screen.page
+        assert "[bold red]x[/]" in screen.page
+        assert not {"\x1b", "\x07", "\u202e", "\x9b"} & set(screen.page)
+
+    drive(script, [case], size=(240, 50))
+
+
+def test_hostile_names_are_inert_in_every_view():
+    hostile = f"[red]{ATTACK}[/red][@click=app.leave]x[/]"
+    run = a_run(
+        id=hostile,
+        series={hostile: series(hostile, hostile, [1.0, 2.0, 3.0], unit=hostile, path=hostile)},
+        config_raw={hostile: hostile},
+    )
+    diagnosis = a_case().diagnosis
+    causes = tuple(replace(cause, title=hostile, says=hostile, id=hostile) for cause in diagnosis.causes[:1])
+    findings = tuple(replace(f, title=hostile, reason=hostile) for f in diagnosis.findings)
+    summary = replace(diagnosis.run, id=hostile, notes=(hostile,))
+    case = a_case(run, replace(diagnosis, run=summary, causes=causes, findings=findings))
+
+    async def script(screen: Screen) -> None:
+        for key in ("1", "2", "3", "4", "5", "c"):
+            await screen.press(key)
+            text = screen.text()
+            assert not {"\x1b", "\x07", "\u202e", "\x9b", "\u200b"} & set(text)
+        await screen.press("escape", "r")
+
+    app = drive(script, [case, case], size=(160, 50))
+    assert app.crash is None
+
+
+@pytest.mark.parametrize("width", [30, 36, 60])
+def test_a_long_value_stays_on_the_row_of_its_metric(width):
+    held = series("explained_variance", "ev", [-5.609e-05, -1.073e-06])
+    case = a_case(a_run(series={"explained_variance": held}))
+    (row,) = Metrics(Session(cases=(case,))).rows("", width)
+    assert sum(len(span.text) for span in row.lines[0]) <= width

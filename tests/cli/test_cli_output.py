@@ -1,0 +1,220 @@
+"""Where output goes and what may be in it: files, streams, colour, options that change the judgement."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_logs"
+SICK = SAMPLES / "sick" / "lr-zero.canonical" / "run.jsonl"
+HEALTHY = SAMPLES / "healthy" / "healthy.canonical" / "run.jsonl"
+COMMAND = [sys.executable, "-m", "ppo_doctor"]
+
+
+def shell(*arguments, **options):
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def test_report_on_stdout_and_nothing_on_stderr():
+    run = shell("analyze", SICK)
+    assert run.returncode == 0
+    assert "lr-zero" in run.stdout
+    assert run.stderr == ""
+
+
+def test_errors_on_stderr_and_nothing_on_stdout():
+    run = shell("analyze", "nowhere.jsonl")
+    assert run.returncode == 3
+    assert run.stdout == ""
+    assert "nowhere.jsonl" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_exit_code_of_the_process():
+    assert shell("analyze", SICK, "--fail-on", "high").returncode == 1
+    assert shell("analyze", SICK, "--nonsense").returncode == 2
+
+
+def test_stdin_of_the_process():
+    run = shell("analyze", "-", "--format", "json", input=SICK.read_text(encoding="utf-8"))
+    assert json.loads(run.stdout)["causes"][0]["id"] == "lr-zero"
+
+
+@pytest.mark.parametrize("many", [1, 40], ids=["less than a pipe holds", "more than a pipe holds"])
+def test_a_reader_that_leaves_is_no_failure(many):
+    """`| head` must not turn a healthy gate red: exit code 1 means a sick run."""
+    command = [*COMMAND, "analyze", *[str(HEALTHY)] * many, "--format", "json", "--fail-on", "high"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_output_that_cannot_be_written_is_no_success():
+    with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123
+        run = subprocess.run([*COMMAND, "analyze", str(HEALTHY)], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert run.returncode != 0
+
+
+def test_an_interrupt_is_no_diagnosis(cli, monkeypatch):
+    def interrupt(*_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ppo_doctor.diagnosis.analyze.diagnose", interrupt)
+    assert cli("analyze", HEALTHY).code == 130
+
+
+def escapes(text):
+    return "\x1b" in text
+
+
+def test_no_colour_without_a_terminal(cli):
+    assert not escapes(cli("analyze", SICK).out)
+
+
+def test_colour_can_be_forced_and_refused(cli, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert escapes(cli("analyze", SICK).out)
+    assert not escapes(cli("analyze", SICK, "--no-color").out)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not escapes(cli("analyze", SICK).out)
+
+
+def test_columns_are_honoured(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = cli("analyze", SICK).out
+    monkeypatch.setenv("COLUMNS", "120")
+    assert len(narrow.splitlines()) > len(cli("analyze", SICK).out.splitlines())
+
+
+def test_an_ascii_terminal_gets_ascii():
+    run = shell("analyze", SICK, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.isascii()
+
+
+def test_output_file(cli, validate, tmp_path):
+    outcome = cli("analyze", SICK, "--format", "json", "-o", tmp_path / "report.json")
+    assert (outcome.code, outcome.out) == (0, "")
+    validate(json.loads((tmp_path / "report.json").read_text(encoding="utf-8")))
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_two_formats_at_once(cli, validate, tmp_path):
+    file = tmp_path / "report.json"
+    outcome = cli("analyze", SICK, "--format", "text", "--format", f"json={file}")
+    report = json.loads(file.read_text(encoding="utf-8"))
+    validate(report)
+    assert report["causes"][0]["title"] in outcome.out
+
+
+def test_an_error_reaches_the_json_file(cli, validate, tmp_path):
+    file = tmp_path / "report.json"
+    assert cli("analyze", "nowhere.jsonl", "--format", f"json={file}").code == 3
+    validate(json.loads(file.read_text(encoding="utf-8")))
+
+
+def test_a_report_that_cannot_be_written_is_named(cli, tmp_path):
+    missing = tmp_path / "no" / "such" / "report.json"
+    outcome = cli("analyze", SICK, "--format", "json", "-o", missing)
+    assert outcome.code == 2
+    assert "report.json" in outcome.err
+
+
+def test_a_report_over_a_folder_leaves_nothing_behind(cli, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert cli("analyze", SICK, "-o", folder).code == 2
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_two_reports_do_not_overwrite_each_other(cli, tmp_path):
+    outcome = cli("analyze", SICK, "--format", "json", "--format", "text", "-o", tmp_path / "report")
+    assert outcome.code == 2 or outcome.out
+
+
+def test_quiet_says_less_and_all_and_why_say_more(cli):
+    plain = cli("analyze", SICK).out
+    assert len(cli("analyze", SICK, "--quiet").out) < len(plain)
+    everything = cli("analyze", SICK, "--all").out
+    assert "Losses and rewards are finite" in everything
+    why = cli("analyze", SICK, "--why").out
+    cause = cli("analyze", SICK, "--format", "json").json["causes"][0]
+    ledger = [*cause["for"], *cause["against"]]
+    assert len(ledger) > 2
+    assert all(str(abs(entry["db"])) in why for entry in ledger)
+    assert len(why) > len(plain)
+
+
+def test_set_answers_the_question_about_k(cli):
+    plain = cli("analyze", SAMPLES / "benign" / "benign-single-update.canonical" / "run.jsonl", "--format", "json").json
+    assert plain["run"]["updates_per_batch"]["effective"] == 1
+    told = cli("analyze", HEALTHY, "--set", "ppo_epochs=7", "--format", "json").json
+    assert told["run"]["config"]["ppo_epochs"] == 7
+    assert told["run"]["updates_per_batch"]["configured"] == 28
+
+
+def test_config_is_read_from_where_it_is_named(cli, tmp_path):
+    file = tmp_path / "settings.json"
+    file.write_text('{"ppo_epochs": 3, "num_minibatches": 5}', encoding="utf-8")
+    report = cli("analyze", HEALTHY, "--config", file, "--format", "json").json
+    assert report["run"]["updates_per_batch"]["configured"] == 15
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"), [("10:20", [10, 20]), (":20", [1, 20]), ("70:", [70, 80]), (":", [1, 80]), ("-5:7", [1, 7])]
+)
+def test_steps_cut_the_run(cli, steps, expected):
+    assert cli("analyze", HEALTHY, "--steps", steps, "--format", "json").json["run"]["steps"] == expected
+
+
+def test_select_and_ignore_list_what_they_suppress(cli, validate):
+    one = cli("analyze", SICK, "--select", "learning-rate-zero", "--format", "json").json
+    validate(one)
+    assert [finding["name"] for finding in one["checks"]] == ["learning-rate-zero"]
+    assert "metric-not-finite" in one["suppressed"]
+    rest = cli("analyze", SICK, "--ignore", "LR001", "--format", "json").json
+    assert rest["suppressed"] == ["learning-rate-zero"]
+    assert "learning-rate-zero" not in {finding["name"] for finding in rest["checks"]}
+
+
+def test_a_run_that_was_hardly_checked_says_so(cli):
+    report = cli("analyze", HEALTHY, "--select", "learning-rate-zero", "--format", "json").json
+    assert [report["coverage"][answer] for answer in ("yes", "no", "unknown")] == [0, 1, 0]
+    assert len(report["suppressed"]) > 100
+    text = cli("analyze", HEALTHY, "--select", "learning-rate-zero").out
+    assert f"{len(report['suppressed'])} left out on request" in " ".join(text.split())
+
+
+def test_framework_overrules_detection(cli):
+    report = cli("analyze", HEALTHY, "--framework", "canonical", "--format", "json").json
+    assert report["run"]["framework"] == "canonical"
+    log = SAMPLES / "healthy" / "healthy.sb3" / "progress.csv"
+    other = cli("analyze", log, "--framework", "verl", "--format", "json").json["run"]
+    assert other["framework"] == "verl"
+    assert any("is read as approx_kl" in note for note in other["notes"])
+
+
+def test_terminal_codes_in_a_log_stay_in_the_log(cli, tmp_path):
+    path = tmp_path / "run.jsonl"
+    lines = [{"step": k, "approx_kl": 0.01 * k, "\x1b[31mred\x1b]0;title\x07": k} for k in range(1, 30)]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    for arguments in ([], ["--all", "--why"], ["--format", "json"]):
+        outcome = cli("analyze", path, *arguments)
+        assert outcome.code == 0
+        assert not escapes(outcome.out + outcome.err)
+
+
+def test_several_runs_with_options(cli, validate):
+    report = cli("analyze", SICK, HEALTHY, "--steps", "20:60", "--format", "json").json
+    validate(report)
+    assert [diagnosis["run"]["steps"] for diagnosis in report["diagnoses"]] == [[20, 60], [20, 60]]
