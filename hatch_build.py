@@ -15,14 +15,14 @@ class CompiledPacks(BuildHookInterface):
         root = Path(self.root)
         sys.path.insert(0, str(root))
         try:
-            from ppo_doctor.compiled import parse_folder
-
-            from ppo_doctor import frameworks, rulepack
+            from ppo_doctor.checks import rulepack
+            from ppo_doctor.model.toml_files import parse_folder
+            from ppo_doctor.trainers import detection
         finally:
             sys.path.remove(str(root))
         packs = {
             "rules": parse_folder(root / "rules", rulepack.build),
-            "frameworks": parse_folder(root / "ppo_doctor" / "frameworks", frameworks.build),
+            "frameworks": parse_folder(root / "ppo_doctor" / "trainers", detection.build),
         }
         folder = Path(tempfile.mkdtemp(prefix="ppo-doctor-"))
         for kind, pack in packs.items():

@@ -98,12 +98,12 @@ def _link(given: Input, folder: Path) -> None:
 
 def _printed(arguments: Sequence[str]) -> tuple[str, str]:
     """Return what `analyze` prints to stdout and to stderr."""
-    from ppo_doctor import cli
+    from ppo_doctor.cli.application import run
 
     out, messages = io.StringIO(), io.StringIO()
     sys.argv = ["ppo-doctor", "analyze", *arguments]
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(messages):
-        cli.run()
+        run()
     return out.getvalue(), messages.getvalue()
 
 

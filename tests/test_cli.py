@@ -149,9 +149,9 @@ def test_no_failure_has_the_code_of_a_cause(cli, monkeypatch, error):
 @pytest.mark.parametrize(
     ("function", "rule"),
     [
-        ("signals.numerics.nonfinite_from", "metric-not-finite"),
-        ("derive.ratio.ratio_departure", "ratio-identically-one"),
-        ("derive.updates.updates_observed", "fewer-updates-than-configured"),
+        ("checks.numerics.nonfinite_from", "metric-not-finite"),
+        ("checks.ratio.ratio_departure", "ratio-identically-one"),
+        ("checks.update.updates_observed", "fewer-updates-than-configured"),
     ],
 )
 def test_a_rule_that_fails_is_reported_and_counts_as_skipped(cli, monkeypatch, validate, function, rule):

@@ -124,7 +124,7 @@ def test_the_source_archive_can_be_worked_with(archives):
         assert kept <= names
 
 
-@pytest.mark.parametrize(("kind", "folder"), [("rules", "rules"), ("frameworks", "ppo_doctor/frameworks")])
+@pytest.mark.parametrize(("kind", "folder"), [("rules", "rules"), ("frameworks", "ppo_doctor/trainers")])
 def test_the_compiled_pack_is_what_the_toml_says(archives, kind, folder):
     from ppo_doctor.checks import rulepack
     from ppo_doctor.model.toml_files import parse_folder
@@ -173,7 +173,7 @@ def test_a_plain_install_is_small(held):
 
 
 def test_an_installed_copy_has_the_interactive_report(installed):
-    assert (installed.site / "ppo_doctor" / "tui" / "report.tcss").is_file()
+    assert (installed.site / "ppo_doctor" / "cli" / "interactive" / "report.tcss").is_file()
     code = "from ppo_doctor.cli.interactive.app import ReportApp; print(json.dumps(ReportApp.TITLE))"
     assert installed.ask(code) == "ppo-doctor"
 

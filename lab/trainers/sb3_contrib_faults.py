@@ -38,7 +38,7 @@ def _log_prob(policy: Any, batch: Any) -> Any:
         else {"action_masks": batch.action_masks}
     )
     with torch.no_grad():
-        return policy.evaluate_actions(batch.view, batch.actions.long().flatten(), **rest)[1]
+        return policy.evaluate_actions(batch.observations, batch.actions.long().flatten(), **rest)[1]
 
 
 def touched(base: type[Any], touch: Any) -> type[Any]:

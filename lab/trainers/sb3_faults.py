@@ -75,9 +75,9 @@ class Dropped(FlattenExtractor):
         super().__init__(space)
         self.drop = torch.nn.Dropout(rate)
 
-    def forward(self, view: Any) -> Any:
+    def forward(self, observations: Any) -> Any:
         """Return what is left of the observations."""
-        return self.drop(super().forward(view))
+        return self.drop(super().forward(observations))
 
 
 class Normed(FlattenExtractor):
@@ -87,9 +87,9 @@ class Normed(FlattenExtractor):
         super().__init__(space)
         self.norm = torch.nn.BatchNorm1d(self.features_dim, momentum=0.01)
 
-    def forward(self, view: Any) -> Any:
+    def forward(self, observations: Any) -> Any:
         """Return the observations, normalised."""
-        return self.norm(super().forward(view))
+        return self.norm(super().forward(observations))
 
 
 def freeze_actor(model: Any) -> None:

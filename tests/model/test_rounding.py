@@ -15,7 +15,7 @@ from ppo_doctor.model import arrays as rounding
 from ppo_doctor.model.arrays import same
 from ppo_doctor.testing import case_run
 
-from .perturbation import another_processor, verdicts
+from tests.perturbation import another_processor, verdicts
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_logs"
 LOGS = tomllib.loads((SAMPLES / "index.toml").read_text(encoding="utf-8"))["log"]

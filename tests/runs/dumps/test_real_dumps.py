@@ -65,8 +65,8 @@ def sb3_dumps(folder: Path, change=None, updates=6):
             cells.append({"epoch": epoch, "minibatch": number, "data": data})
             yield data
 
-    def evaluated(view, actions):
-        found = evaluate(view, actions)
+    def evaluated(observations, actions):
+        found = evaluate(observations, actions)
         cells[-1]["log_prob"] = found[1].detach().clone()
         return found
 

@@ -300,7 +300,7 @@ def test_what_is_not_understood_beside_what_is_is_told(tmp_path, cli):
 
 
 def test_files_that_say_nothing_are_nothing_to_judge(tmp_path, cli):
-    np.savez(tmp_path / "d.npz", view=np.ones(3))
+    np.savez(tmp_path / "d.npz", observations=np.ones(3))
     outcome = cli("analyze", tmp_path / "d.npz")
     assert outcome.code == ExitCode.NOTHING_TO_JUDGE
     assert "observations" in outcome.err
