@@ -4,19 +4,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 # A suite that starts a thousand processes wants its modules compiled once, whatever the shell says.
 export PYTHONDONTWRITEBYTECODE :=
+# What the tool needs, and what its tests need beside it.
+TOOL := $(VENV)/.tool
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-kernels fuzz fuzz-files schemas check lint types samples docs bench bench-quick demos lab lab-daily score ratchet clean install
+.PHONY: demo test test-kernels fuzz fuzz-files schemas check lint types samples docs bench bench-quick demos lab lab-daily score ratchet snapshot snapshot-check clean install
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml hatch_build.py
+$(TOOL): pyproject.toml hatch_build.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $(TOOL)
+
+$(STAMP): $(TOOL)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group test
 	touch $(STAMP)
 
-demo: $(STAMP)
+demo: $(TOOL)
 	$(BIN)/ppo-doctor analyze sample_logs/sick/old-policy-aliased.sb3/progress.csv
 
 check: lint types
@@ -41,7 +47,7 @@ test-kernels: $(STAMP)
 
 # Property tests with examples drawn anew. What one finds becomes an @example of its test.
 fuzz: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses auto --hypothesis-profile=fuzz tests/readers tests/report tests/sources tests/tensors tests/tui
+	$(BIN)/python -m pytest --numprocesses auto --hypothesis-profile=fuzz tests/readers tests/report tests/runs tests/cli
 
 # Mutations of every kind of file against limits on time and memory, MINUTES of processor time of them on one core. It goes
 # on where it ended; what breaks a promise lies in build/fuzz/failed.
@@ -75,6 +81,14 @@ score: $(STAMP)
 # The same, and a failure where fewer are first, or more sound runs alarm, than on the committed board.
 ratchet: $(STAMP)
 	$(BIN)/python -m lab.board --ratchet
+
+# Verdicts, findings, causes, JSON and text of every run at hand, compared with BASE: for a change that is to change none.
+BASE ?= HEAD
+snapshot: $(STAMP)
+	$(BIN)/python -m lab.snapshot --take build/snapshot/now.jsonl
+
+snapshot-check: $(STAMP)
+	$(BIN)/python -m lab.snapshot --base $(BASE)
 
 # Every figure of docs/benchmarks.md, seven rounds of it, in under ten minutes on an idle machine. The peer for
 # checkpoints is torch, which gets an environment of its own.
