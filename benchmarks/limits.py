@@ -8,8 +8,8 @@ from collections.abc import Mapping
 #: this benchmark with cProfile and with the loops that `benchmarks.work` holds, one part taken away at a time.
 LIMITS: Mapping[str, str] = {
     "JSONL → columns": (
-        "the least loop (second row of its kind) has no line numbers, damage, texts or new keys; splitting a block into "
-        "lines takes 0.15 of a parse more"
+        "the least loop (second row of its kind) has no line numbers, damage, texts or new keys; splitting a block "
+        "into lines takes 0.15 of a parse more"
     ),
     "JSONL → columns, 100k × 40, NaN": (
         "a line with NaN is refused by the parser, rewritten and parsed again: 1.7 + 1.6 + 2.5 µs; the peer drops it "
@@ -24,8 +24,8 @@ LIMITS: Mapping[str, str] = {
         "their columns, twice, and the kept columns, twice while they are put in order"
     ),
     "1,000 runs": (
-        "in parses of a run's bytes (0.43 ms), reading takes 4.5, statistics 6.5, clauses with their evidence 2, the loop "
-        "over the rules 2, ranking and coverage 2; the least sweep (next row) is the limit"
+        "in parses of a run's bytes (0.43 ms), reading takes 4.5, statistics 6.5, clauses with their evidence 2, the "
+        "loop over the rules 2, ranking and coverage 2; the least sweep (next row) is the limit"
     ),
     "all statistics": (
         "differences of log-probs and their exponentials are taken in float64, so that sums over millions of tokens "

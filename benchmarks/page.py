@@ -16,8 +16,8 @@ from benchmarks.measuring import Line, Unmeasured
 HEAD = """# Benchmarks
 
 Every figure is a ratio against a peer or a limit that was measured in the same rounds, one after the other; the number
-is the median of the rounds, the brackets hold the smallest and the largest. Times are processor times unless the row says
-otherwise. `make bench` measures them anew.
+is the median of the rounds, the brackets hold the smallest and the largest. Times are processor times unless the row
+says otherwise. `make bench` measures them anew.
 
 | task | ratio | against | bound | ours | theirs | rounds |
 |---|---|---|---|---|---|---|
