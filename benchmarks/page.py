@@ -16,13 +16,13 @@ from benchmarks.measuring import Line, Unmeasured
 HEAD = """# Benchmarks
 
 Every figure is a ratio against a peer or a limit that was measured in the same rounds, one after the other; the number
-is the median of the rounds, the brackets hold the smallest and the largest, and the last column says how many rounds
-there were. `make bench` measures them anew.
+is the median of the rounds, the brackets hold the smallest and the largest. Times are processor times unless the row
+says otherwise. `make bench` measures them anew.
 
 | task | ratio | against | bound | ours | theirs | rounds |
 |---|---|---|---|---|---|---|
 """
-CLOCKS = {"cpu": "processor time", "wall": "wall time", "peak_mb": "size"}
+CLOCKS = {"cpu": "", "wall": ", wall time", "peak_mb": ", size"}
 
 
 def write(folder: Path, rows: Sequence[Line | Unmeasured], minutes: float) -> None:
@@ -39,13 +39,15 @@ def _row(row: Line) -> str:
     sign = "≥" if row.at_least else "≤"
     bound = "" if row.bound is None else f"{sign} {row.bound:g} {'' if row.met else '**missed**'}"
     ratio = f"{row.ratio:.2f} [{row.low:.2f} … {row.high:.2f}]"
-    cells = (row.task, ratio, f"{row.peer}, {CLOCKS[row.clock]}", bound.strip(), row.ours, row.theirs, str(row.rounds))
+    cells = (row.task, ratio, f"{row.peer}{CLOCKS[row.clock]}", bound.strip(), row.ours, row.theirs, str(row.rounds))
     return f"| {' | '.join(cells)} |\n"
 
 
 def _notes(lines: Iterable[Line]) -> str:
-    notes = dict.fromkeys(f"- {row.task}: {row.note}." for row in lines if row.note)
-    return "\n" + "\n".join(notes) + "\n" if notes else ""
+    tasks: dict[str, dict[str, None]] = {}
+    for row in lines:
+        tasks.setdefault(row.note, {})[row.task] = None
+    return "".join(f"\n- {'; '.join(tasks[note])}: {note}." for note in tasks if note) + "\n"
 
 
 def _limits(lines: Iterable[Line]) -> str:

@@ -1,4 +1,4 @@
-"""ppo-doctor: what is wrong with a PPO run, how we know, and what to do first."""
+"""ppo-doctor: find out what is wrong with a PPO run, on what evidence, and what to do first."""
 
 from __future__ import annotations
 

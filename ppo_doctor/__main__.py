@@ -1,4 +1,4 @@
-"""The entry point: answers `--version` without importing anything heavy, hands everything else to the CLI."""
+"""Entry point: answer `--version` without heavy imports, and pass everything else to the command line."""
 
 from __future__ import annotations
 

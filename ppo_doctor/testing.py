@@ -1,4 +1,4 @@
-"""For authors of rules: a notation for series, and one call that runs a rule on a case. For tests: `assert_healthy`.
+"""Run a rule on a case in a short notation for series, and `assert_healthy` for tests.
 
 Notation, as in Prometheus' rule tests: `0.01x9` is a value and nine repeats (ten points), `0.02+0.03x9` starts at 0.02
 and adds 0.03 nine times, `1-0.1x9` subtracts, `_` is a missing record, `nan` and `inf` are values.

@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,27 @@ def test_links_lead_to_files_that_git_holds(page):
     targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     paths = [(page.parent / target).resolve() for target in targets if "://" not in target]
     assert [str(path) for path in paths if not path.exists() or path.is_relative_to(ROOT / "build")] == []
+
+
+def anchors(page):
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+def test_links_to_a_section_lead_to_a_heading(page):
+    targets = re.findall(r"\]\(([^)#\s]*\.md)?#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    assert [(file, name) for file, name in targets if name not in anchors(page.parent / file if file else page)] == []
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+def test_commands_name_modules_and_targets_that_exist(page):
+    text, targets = page.read_text(encoding="utf-8"), (ROOT / "Makefile").read_text(encoding="utf-8")
+    ours = re.findall(r"python -m\s+((?:lab|tests|benchmarks)\b[\w.]*)", text)
+    assert [name for name in ours if find_spec(name) is None] == []
+    commands = re.findall(r"`make ([\w-]+)|^make ([\w-]+)", text, re.MULTILINE)
+    assert [name for name in map("".join, commands) if f"\n{name}:" not in targets] == []
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)

@@ -29,7 +29,7 @@ LIMITS = {
     ("readers.tensors.torch_files", "LARGEST_PICKLE"): (64 * MIB, "a pickle | 64 MiB"),
     ("readers.tensors.pickle_opcodes", "MOST_OPCODES"): (3_000_000, "3,000,000 steps"),
     ("readers.tensors.pickle_opcodes", "MOST_CONTAINERS"): (500_000, "500,000 containers"),
-    ("readers.tensors.torch_files", "MOST_VISITS"): (500_000, "each time that they do | 500,000"),
+    ("readers.tensors.torch_files", "MOST_VISITS"): (500_000, "each occurrence counted | 500,000"),
     ("readers.tensors.torch_files", "LONGEST_NAME"): (4_096, "4,096 letters"),
     ("readers.tensors.torch_files", "DEEPEST"): (64, "64 deep"),
     ("readers.tensors.storages", "UNPACKED"): (1024 * MIB, "unpacks to | 1 GiB"),

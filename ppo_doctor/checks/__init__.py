@@ -1,1 +1,1 @@
-"""What a run shows: statistics, one module per link of the signal chain, and the engine that answers the rules."""
+"""Statistics of a run, one module per link of the signal chain, and the engine that answers the rules."""

@@ -1,4 +1,4 @@
-"""Is there a signal: do advantages differ from zero?"""
+"""Statistics of advantages: whether they differ from zero and carry a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many samples does a statistic rest on: of a rollout, of a minibatch, of an answer?"""
+"""Numbers of samples per rollout, minibatch and answer."""
 
 from __future__ import annotations
 

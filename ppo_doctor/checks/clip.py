@@ -1,4 +1,4 @@
-"""How much is clipped, against what the KL allows."""
+"""Statistics of clipping, compared with the KL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings whose values are words of a closed list, held against it."""
+"""Check settings whose values are words of a closed list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a log counts of a rollout batch: optimizer steps, passes, samples, rows. Counters beat what was configured."""
+"""Counted optimizer steps, passes, samples and rows of a rollout batch; they outweigh configured values."""
 
 from __future__ import annotations
 

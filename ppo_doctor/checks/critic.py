@@ -1,4 +1,4 @@
-"""Does the critic learn, and is it let?"""
+"""Statistics of the critic: whether it is trained and learns."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The closed vocabulary of tests: a clause held against one quantity gives yes, no or unknown, with its evidence.
+"""Answer a clause of a rule for one statistic with yes, no or unknown, and its evidence.
 
-Three-valued throughout: a printed number is an interval, and an interval that straddles the bound is unknown. What is
-nearer to a bound than its arithmetic resolves is at the bound, neither above nor below it. Only finite values are
-compared, since `nan > bound` is false and would call a ruined run clear.
+A printed number is an interval; if it straddles the bound, the answer is unknown. A number nearer to a bound than its
+arithmetic resolves equals the bound. Only finite values are compared, because `nan > bound` is false and would make a
+ruined run clear.
 """
 
 from __future__ import annotations

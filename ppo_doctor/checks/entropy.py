@@ -1,4 +1,4 @@
-"""What the entropy of the policy does: spent at once, gone, running up, or held by a bonus."""
+"""Statistics of the entropy: lost early, gone, rising, or kept up by a bonus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that nothing reads: what a configuration asks for and no trainer ever does."""
+"""Find settings that a configuration gives and the trainer never uses."""
 
 from __future__ import annotations
 

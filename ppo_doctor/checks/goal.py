@@ -1,4 +1,4 @@
-"""Where does the reward stand between nothing and the most that was ever earned, and where is it heading?"""
+"""Where the reward is between its floor and its best, and how it changes."""
 
 from __future__ import annotations
 

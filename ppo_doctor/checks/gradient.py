@@ -1,4 +1,4 @@
-"""What the gradient norm says: exactly 0, below what the optimizer sees, or alive."""
+"""Statistics of the gradient norm: exactly 0, too small for the optimizer, or ordinary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the learning rate could do: nothing, a trace, as usual, or too much."""
+"""Statistics of the learning rate: zero, tiny, usual or too high."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the surrogate says: its size, zeros, the side it lies on, and losses that come again within a generation."""
+"""Statistics of the surrogate loss: size, zeros, sign, and repeats within a generation."""
 
 from __future__ import annotations
 

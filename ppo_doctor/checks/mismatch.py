@@ -1,4 +1,4 @@
-"""Is the sampler the policy that is trained? Ratios before any step, KL that is no movement, lag, the reference."""
+"""Differences between sampler, trained policy and reference: ratios before any step, KL without movement, lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the policy move, and does the ratio see it? KL, surrogate, entropy, reference KL, each up to its resolution."""
+"""Whether the policy moves and the ratio shows it: KL, loss, entropy and reference KL within their resolution."""
 
 from __future__ import annotations
 

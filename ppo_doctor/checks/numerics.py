@@ -1,4 +1,4 @@
-"""Do numbers stay finite, and how did the log end?"""
+"""Statistics of non-finite numbers, and how the log ended."""
 
 from __future__ import annotations
 

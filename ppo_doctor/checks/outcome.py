@@ -1,7 +1,7 @@
-"""What became of the reward: levels at its start, at its best and at its end, told apart from its own scatter.
+"""Determine the outcome of the reward from its levels at the start, at its best and at the end.
 
-All levels are medians, so that single records say nothing. A change counts where it is three standard errors of the
-levels that it lies between, and a fair share of all that the reward did.
+All levels are medians, so that single records do not matter. A change counts if it exceeds three standard errors of
+both levels and a fair share of the range of the reward.
 """
 
 from __future__ import annotations

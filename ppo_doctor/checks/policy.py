@@ -1,4 +1,4 @@
-"""Does the policy itself move, whatever the ratio says?"""
+"""Statistics of the movement of the policy, independent of the ratio."""
 
 from __future__ import annotations
 

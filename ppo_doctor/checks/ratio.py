@@ -1,4 +1,4 @@
-"""Does the new policy differ from the old one that the ratio is taken against?"""
+"""Statistics of the ratio between new and old policy."""
 
 from __future__ import annotations
 

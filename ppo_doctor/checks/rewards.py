@@ -1,4 +1,4 @@
-"""What was paid: does it vary, which way does it go, and is it a reward at all?"""
+"""Statistics of rewards: variation, direction, and whether they are rewards at all."""
 
 from __future__ import annotations
 

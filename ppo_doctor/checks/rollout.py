@@ -1,4 +1,4 @@
-"""Are batches new? And what do completions look like?"""
+"""Statistics of rollouts: repeated batches, and lengths of completions."""
 
 from __future__ import annotations
 

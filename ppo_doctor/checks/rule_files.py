@@ -1,4 +1,4 @@
-"""What each answer to a check weighs for a cause: its words against how often sound runs answer so."""
+"""Validate the TOML files of rules and causes, and compile them with the weight of each answer for each cause."""
 
 from __future__ import annotations
 

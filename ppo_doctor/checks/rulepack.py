@@ -1,8 +1,8 @@
-"""Load the rules and causes: the built-in ones, and those of a user's own folders (`--rules DIR`).
+"""Load the built-in rules and causes, and those of a user's own folders (`--rules DIR`).
 
-A folder of rules holds `<family>/<rule>.toml`, `causes/<id>.toml` and, where checks show something of the signal chain,
-`chain.toml`; the built-in one also holds the closed list of complaints. Evaluation reads a reduced form (`packfiles`);
-prose and cases are parsed from the TOML when asked for.
+A folder of rules holds `<family>/<rule>.toml`, `causes/<id>.toml` and, if its checks concern the signal chain,
+`chain.toml`; the built-in one also holds the closed list of complaints. Evaluation reads a reduced form
+(`rule_files`); prose and cases are parsed from the TOML on demand.
 """
 
 from __future__ import annotations

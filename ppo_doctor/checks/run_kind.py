@@ -1,4 +1,4 @@
-"""What a run of this kind never logs: nobody is to be asked for the episodes of a language model, or for its critic."""
+"""Determine the kind of run, and which metrics a run of this kind never logs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Quantities computed from a run, by link of the signal chain: once, on demand, with their inputs declared.
+"""A run with its statistics, each computed once, on demand, from declared inputs.
 
-Every derived quantity is one row of `table.DERIVED`: where its function is, and which inputs make it computable. A
-function takes `RunView`, so that one quantity may build on another, and returns a Series, a Fact, or None when it
-cannot tell.
+Every statistic is one row of `statistics.DERIVED`: where its function is, and which inputs it needs. A function takes a
+`RunView`, so that statistics may build on each other, and returns a Series, a Fact, or None if it cannot tell.
 """
 
 from __future__ import annotations

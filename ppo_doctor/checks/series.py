@@ -1,4 +1,4 @@
-"""How a series goes: where it starts, where it ends, and whether that is more than its scatter."""
+"""The trend of a series: its start, its end, and whether they differ by more than scatter."""
 
 from __future__ import annotations
 

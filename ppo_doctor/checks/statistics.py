@@ -1,4 +1,4 @@
-"""Every derived quantity: a row says where its function is, and which inputs make it computable."""
+"""List every statistic with the module of its function and the inputs it needs."""
 
 from __future__ import annotations
 

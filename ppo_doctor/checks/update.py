@@ -1,4 +1,4 @@
-"""K, the optimizer steps per rollout batch, and whether what was configured was executed."""
+"""Optimizer steps per rollout batch (K), and whether the configured ones were executed."""
 
 from __future__ import annotations
 

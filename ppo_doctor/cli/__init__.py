@@ -1,1 +1,1 @@
-"""The command line: `application` runs it, and imports of the commands only the one that was called."""
+"""The command line; `application` imports only the command that was called."""

@@ -1,7 +1,7 @@
-"""The application: its commands, `--version`, and errors as messages and exit codes.
+"""The application: commands, `--version`, and errors as messages and exit codes.
 
-Everything but typer is imported inside the commands, so that `--help` costs no numpy; and of the commands only the one
-that was called, since typer takes a millisecond to prepare each.
+Everything but typer is imported inside the commands, so that `--help` does not import numpy. Only the command that was
+called is imported, because typer takes a millisecond to prepare each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`ppo-doctor check-config`: training configurations checked before a run, as linters do; a line per finding."""
+"""`ppo-doctor check-config`: check training configurations before a run, one line per finding."""
 
 from __future__ import annotations
 

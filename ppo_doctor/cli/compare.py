@@ -1,4 +1,4 @@
-"""`ppo-doctor compare`: two runs, reports or groups of seeds side by side."""
+"""`ppo-doctor compare`: compare two runs, reports or groups of seeds."""
 
 from __future__ import annotations
 

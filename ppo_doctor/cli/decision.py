@@ -1,4 +1,4 @@
-"""A baseline: the JSON report of an earlier run, against which only what is new or worse fails."""
+"""Decide whether a gate passes: causes, findings, budgets and allowances, compared with a baseline."""
 
 from __future__ import annotations
 

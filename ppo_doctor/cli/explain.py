@@ -1,6 +1,6 @@
-"""`explain` and `frameworks`, and the pages in Markdown that `explain` and `rules docs` print.
+"""`explain` and `frameworks`, and the Markdown pages of `explain` and `rules docs`.
 
-Examples are run while a page is written: a page shows what this version of the rules and readers answers.
+Examples are run while a page is written, so that it shows what this version answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Judge many runs, one after the other or in several processes; a run that cannot be read stops no other."""
+"""Judge several runs, in one process or several; an unreadable run does not stop the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that commands share, and how their values become a `Request`."""
+"""Options that commands share, and how they become a `Request`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where reports go: chosen formats, files written whole and never over an input, and GitHub's page for a job."""
+"""Write reports: chosen formats, files written atomically and never over an input, and GitHub's job summary."""
 
 from __future__ import annotations
 

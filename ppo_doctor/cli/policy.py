@@ -1,7 +1,7 @@
-"""The policy of a project's gate, from `ppo-doctor.toml` or from `[tool.ppo-doctor]` of `pyproject.toml`.
+"""Read the policy of a gate from `ppo-doctor.toml`, or from `[tool.ppo-doctor]` of `pyproject.toml`.
 
-A key, rule, cause or metric that does not exist is an error that names the nearest one: a policy with a typing error
-would otherwise pass everything.
+A key, rule, cause or metric that does not exist is an error that names the nearest one; otherwise a policy with a typo
+would pass everything.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The pytest plugin: `pytest --ppo-doctor RUN` adds one test per run, which passes where the gate passes.
+"""The pytest plugin: `pytest --ppo-doctor RUN` adds one test per run, which passes if the gate passes.
 
-Every pytest of an environment that has ppo-doctor installed imports this module, so it imports nothing but pytest.
+Every pytest of an environment with ppo-doctor installed imports this module, so it imports nothing but pytest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`ppo-doctor rules`: list, start, test and document rules."""
+"""`ppo-doctor rules`: list, create, test and document rules."""
 
 from __future__ import annotations
 

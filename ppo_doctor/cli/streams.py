@@ -1,7 +1,7 @@
-"""Standard streams as a process may be given them: closed, full, left by their reader, not UTF-8.
+"""Handle standard streams that are closed, full, left by their reader, or not UTF-8.
 
-Writing to standard output raises nothing but a `DoctorError`; a reader who left is not a failure. Messages that
-standard error does not take are lost, because there is nowhere else to write them.
+Writing to standard output raises only `DoctorError`; a reader that has left is no failure. Messages that standard error
+does not accept are lost, because there is nowhere else to write them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a source to a diagnosis: read, name, configure, judge; each step is somebody else's room."""
+"""Load, normalise, check and diagnose one source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a diagnosis tells of the run itself: what was read, what became of reward and entropy, and K."""
+"""Assemble the diagnosis of a run: summary, causes, problems, coverage and verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeds of one configuration, found by what their configurations agree in."""
+"""Group seeds of one configuration, and find the step from which metrics of two groups differ."""
 
 from __future__ import annotations
 

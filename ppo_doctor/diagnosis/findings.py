@@ -1,7 +1,7 @@
-"""The signal chain: which links are alive, weak, wrong or dead, each with the witness that says so.
+"""The signal chain, the problems of a run, and its verdict.
 
-What checks say of a link stands in `rules/chain.toml`. A dead link leaves nothing for those after it, until one is
-shown alive or may be fed by something else.
+`rules/chain.toml` lists which checks make a link alive, weak, wrong or dead. Links after a dead one are dead too, until
+one is shown alive or may be fed by something else.
 """
 
 from __future__ import annotations

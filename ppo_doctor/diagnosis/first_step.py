@@ -1,4 +1,4 @@
-"""Remedies as they fit one run: the framework's own key, the value that the run has, and the value to set."""
+"""Remedies with the framework's key and values for one run, and the first step of a diagnosis."""
 
 from __future__ import annotations
 

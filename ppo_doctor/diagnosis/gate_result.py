@@ -1,4 +1,4 @@
-"""Which diagnosis fails: exit codes, and the result of a gate with everything that it checked."""
+"""Exit codes of diagnoses, and the result of a gate with everything that it checked."""
 
 from __future__ import annotations
 

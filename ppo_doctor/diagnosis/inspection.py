@@ -1,4 +1,4 @@
-"""What was read, for a person who wonders: names, settings, K, holes, and which causes this log can decide."""
+"""What was read of a run: names, settings, updates per batch, gaps, and which causes this log can decide."""
 
 from __future__ import annotations
 

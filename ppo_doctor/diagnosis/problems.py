@@ -1,7 +1,8 @@
-"""A cause's account: what speaks for it, what speaks against it, and whether something proves it or rules it out.
+"""Score causes by the answers of checks, and group those that compete into problems.
 
-A weight is 10·log10 P(answer | cause) / P(answer | sound run) in decibans. Cause files say it in words (`usual`,
-`sometimes`), and `rules/rates.toml` counts how often sound runs of many trainers give the same answer; see `rulepack`.
+A weight is 10·log10 P(answer | cause) / P(answer | sound run) in decibans. Cause files give it in words (`usual`,
+`sometimes`), and `rules/rates.toml` counts how often sound runs of many trainers give the same answer; see
+`checks.rule_files`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a run is, what a rule finds, and what a diagnosis says: frozen types, with the vocabulary of metrics and errors."""
+"""Frozen types of runs, findings and diagnoses, with the vocabulary of metrics and errors."""

@@ -1,4 +1,4 @@
-"""What a diagnosis says: ranked causes with their accounts, the chain, coverage and the verdict."""
+"""The diagnosis: ranked causes with their scores, the chain, coverage and the verdict."""
 
 from __future__ import annotations
 

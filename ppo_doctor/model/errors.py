@@ -1,4 +1,4 @@
-"""Exit codes and the one exception that reaches people."""
+"""Exit codes, and the one exception that users see."""
 
 from __future__ import annotations
 

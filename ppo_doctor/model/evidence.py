@@ -1,4 +1,4 @@
-"""Evidence in words: one sentence with the number, the bound, and where the number stands."""
+"""Evidence in words: one sentence with the number, the bound and the place of the number."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What kind of run it is: four facets, each a word or unknown, with the witnesses for and against it.
+"""The kind of a run: four facets, each a word or unknown, with the evidence for and against it.
 
-A rule or a cause names a facet and the one value that it is for (`samples = "completions"`); `SampleKind.excludes` says
-whether the run is known to be of the other.
+A rule or a cause names a facet and the value that it is for (`samples = "completions"`); `SampleKind.excludes` tells
+whether the run is known to be of another kind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Python's literals in text that nobody vouches for."""
+"""Parse Python literals in untrusted text."""
 
 from __future__ import annotations
 

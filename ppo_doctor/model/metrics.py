@@ -1,4 +1,4 @@
-"""The canonical metric vocabulary: the names that profiles map to and rules speak of."""
+"""The canonical vocabulary of metrics, to which profiles map native names and which rules use."""
 
 from __future__ import annotations
 

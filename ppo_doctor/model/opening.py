@@ -1,4 +1,4 @@
-"""Opening what is read: a file or a pipe as a stream of bytes, and nothing that may never answer or never end.
+"""Open a file or a pipe as a stream of bytes, and refuse what may never answer or never end.
 
 Every file whose content somebody else wrote is opened here: logs, settings, policies, baselines and rules.
 """

@@ -1,4 +1,4 @@
-"""What rules and causes are, and what a rule finds."""
+"""Rules, causes and findings."""
 
 from __future__ import annotations
 

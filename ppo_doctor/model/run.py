@@ -1,4 +1,4 @@
-"""What was read: where numbers stand, what they estimate, and how exact they are."""
+"""Runs and series: the place, the estimator and the precision of each number."""
 
 from __future__ import annotations
 

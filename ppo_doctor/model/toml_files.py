@@ -1,4 +1,4 @@
-"""TOML of people we do not know: what the parser takes the square of is refused before it begins."""
+"""Read untrusted TOML, refuse what takes the parser quadratic time, and cache parsed folders."""
 
 from __future__ import annotations
 

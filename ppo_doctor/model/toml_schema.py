@@ -1,4 +1,4 @@
-"""What the TOML files of rules may hold: fields, kinds of values, closed vocabularies; with near misses.
+"""Validate the TOML files of rules: fields, kinds of values and closed vocabularies, with the nearest name.
 
 A spec is one of: a type (`str`, `int`, `bool`, `float`, `dict`, or `object` for anything); a tuple of allowed words;
 a list of one spec, for a list whose entries match it; a mapping from field to spec, for a table. A field that may be

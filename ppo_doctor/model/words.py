@@ -1,4 +1,4 @@
-"""The closed vocabularies: severities, links of the signal chain, states and verdicts."""
+"""Closed vocabularies: severities, links of the signal chain, states and verdicts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Readers: bytes in, columns out. A reader knows one container and no metric names.
+"""Readers turn bytes into columns. A reader knows one container and no metric names.
 
-Importing this package costs the standard library only; the module of a container is imported when its container is met.
+Importing this package costs the standard library only; the module of a container is imported on demand.
 """
 
 from __future__ import annotations

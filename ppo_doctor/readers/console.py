@@ -1,4 +1,4 @@
-"""Console text: each line goes to the first dialect that knows it."""
+"""Console text: pass each line to the first dialect that recognises it."""
 
 from __future__ import annotations
 

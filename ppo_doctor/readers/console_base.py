@@ -1,4 +1,4 @@
-"""What the dialects of console text share: a line, a place to put records, and the interface."""
+"""What dialects of console text share: a line, a collector of records, and the interface."""
 
 from __future__ import annotations
 

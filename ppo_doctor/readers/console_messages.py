@@ -1,4 +1,4 @@
-"""What a log states in prose: how it ended, warnings, early stops, evaluations, plans and the method of its records."""
+"""Messages in a log: how it ended, warnings, early stops, evaluations, plans and the method of its records."""
 
 from __future__ import annotations
 

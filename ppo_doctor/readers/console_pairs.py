@@ -1,4 +1,4 @@
-"""Loose `key=value` and `key: value` text of no logger in particular, and names and numbers in turn without signs."""
+"""`key=value` and `key: value` text of no particular logger, and alternating names and numbers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Prose that comes again in every iteration: a line with other numbers is the same sentence, each number a column.
+"""Sentences that repeat in every iteration with other numbers; each number is a column.
 
-A number is named by the words before it in its clause, by those behind it where it opens one ("0.4% of the samples"),
-and by the quantity before a bracket ("return -3.2 (worst -9.1)"). "3 of 40 steps" is what was done of what was planned.
+A number is named by the words before it in its clause, by those after it if it begins one ("0.4% of the samples"), and
+by the quantity before a bracket ("return -3.2 (worst -9.1)"). "3 of 40 steps" is progress and total.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Several numbers under one name, written out as pairs: "mean/max reward 20.1/35.0", "reward 3.1 ± 0.4"."""
+"""Split several numbers under one name into pairs: "mean/max reward 20.1/35.0", "reward 3.1 ± 0.4"."""
 
 from __future__ import annotations
 

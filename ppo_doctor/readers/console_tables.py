@@ -1,4 +1,4 @@
-"""Tables with a header: set with pipes as a notebook (Unsloth) or markdown does, drawn as grids, or with blanks."""
+"""Tables with a header: with pipes (Unsloth's notebooks, Markdown), drawn as grids, or aligned by blanks."""
 
 from __future__ import annotations
 

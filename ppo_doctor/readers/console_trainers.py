@@ -1,4 +1,4 @@
-"""Formats of particular trainers: blocks, boxes, reports and step lines, each known by how its first line looks."""
+"""Formats of particular trainers: blocks, boxes, reports and step lines, recognised by their first line."""
 
 from __future__ import annotations
 

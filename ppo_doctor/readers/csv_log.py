@@ -1,7 +1,7 @@
-"""Tables of text: CSV, TSV and semicolons, with or without a header, resumed or torn.
+"""Tables of text: CSV, TSV and semicolons, with or without a header, resumed or damaged.
 
-Two kinds of download name their columns apart from their values: curves of TensorBoard by the name of the file, charts
-of W&B by a column per run and metric, each with its least and greatest value beside it.
+Two kinds of download name their columns elsewhere: curves of TensorBoard by the name of the file, charts of W&B by a
+column per run and metric, each with its smallest and largest value beside it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The wire format of protocol buffers, as far as reading takes: fields with their places, nothing copied."""
+"""Read protocol buffers: fields with their places, without copying."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole file of JSON: records in a list, an object or under their steps, an object of columns, objects in a row."""
+"""JSON documents: records in a list, in an object or by step, columns in an object, or objects in a row."""
 
 from __future__ import annotations
 

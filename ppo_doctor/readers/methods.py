@@ -1,4 +1,4 @@
-"""Names of methods of reinforcement learning: those of the PPO family, and others that PPO is compared with."""
+"""Names of reinforcement learning methods: the PPO family, and others that logs compare it with."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Jupyter notebooks and Kaggle's logs of streams: what was printed is console text, the progress of a Trainer a table.
+"""Jupyter notebooks and Kaggle's stream logs: printed output is console text, a Trainer's progress a table.
 
-A notebook is written with a line per line of output, so that each record keeps its line in the file; one that stands in
-a single line is parsed as a whole. Code is not read: what a cell says is not what ran last.
+A notebook is written with one line per line of output, so that each record keeps its line in the file; one in a single
+line is parsed as a whole. Code is not read, because a cell may not be what ran last.
 """
 
 from __future__ import annotations

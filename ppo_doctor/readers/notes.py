@@ -1,4 +1,4 @@
-"""The account of what a reader dropped: bounded in length, exact in its counts."""
+"""Notes on what a reader dropped: bounded in length, exact in their counts."""
 
 from __future__ import annotations
 

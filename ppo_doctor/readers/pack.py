@@ -1,4 +1,4 @@
-"""Records packed into dense columns, one buffer per key layout."""
+"""Pack records into dense columns, one buffer per key layout."""
 
 from __future__ import annotations
 

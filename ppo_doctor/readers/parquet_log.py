@@ -1,6 +1,6 @@
 """Parquet: exported histories, one row per step, and tables of completions, many rows per step.
 
-Reading it takes pyarrow, an extra of 170 MB that is asked for only when such a file is met.
+Needs pyarrow, an extra of 170 MB that is required only when such a file is read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Single values with a tag and a step, gathered into the tables that readers hand on: a row holds one step's values."""
+"""Gather single values with a tag and a step into tables with one row per step."""
 
 from __future__ import annotations
 

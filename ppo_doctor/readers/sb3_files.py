@@ -1,8 +1,8 @@
-"""What Stable-Baselines3 leaves beside its log: evaluations.npz, and settings in the zip of a model.
+"""Files of Stable-Baselines3 beside its log: evaluations.npz, and settings in the zip of a model.
 
 Sources: stable_baselines3/common/callbacks.py (EvalCallback), common/save_util.py. Nothing is unpickled: of a model
-only the plain values in its `data` are read, which is JSON. An archive whose directory, which stands at its end, was
-cut off is read member by member.
+only the plain values in its `data`, which is JSON, are read. An archive that lost the directory at its end is read
+member by member.
 """
 
 from __future__ import annotations

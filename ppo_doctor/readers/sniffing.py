@@ -1,4 +1,4 @@
-"""Which container the first bytes of a file are, whatever its name says."""
+"""Recognise the container of a file by its first bytes, whatever its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the bytes come from: a file or stdin, compressed or not, in any Unicode encoding, as lines of UTF-8."""
+"""Read a file or stdin, compressed or not, in any Unicode encoding, as lines of UTF-8."""
 
 from __future__ import annotations
 

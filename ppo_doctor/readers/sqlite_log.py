@@ -1,4 +1,4 @@
-"""Databases of MLflow and Trackio in SQLite: opened for reading only, told apart by their tables.
+"""Databases of MLflow and Trackio in SQLite: opened read-only, recognised by their tables.
 
 Sources: mlflow/store/tracking/sqlalchemy_store.py, and trackio/sqlite_storage.py, whose cells are JSON.
 """

@@ -1,4 +1,4 @@
-"""What readers hand on: columns of one key layout at a time, never one object per record."""
+"""The result of a reader: columns of one key layout at a time."""
 
 from __future__ import annotations
 

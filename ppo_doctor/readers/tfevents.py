@@ -1,7 +1,7 @@
-"""Event files of TensorBoard: scalars of every kind, and the settings that text and hparams plugins hold.
+"""Event files of TensorBoard: scalars of every kind, and settings of the text and hparams plugins.
 
-Most events of a file differ from each other in tag, time, step and value only. How they are built is learned from the
-first of a kind, and all others like it are taken apart together.
+Most events of a file differ only in tag, time, step and value. Their layout is learned from the first of a kind, and
+all others like it are decoded together.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Record files of TensorFlow: length, checksum of the length, payload, checksum of the payload.
 
-A record whose payload is damaged is passed over. Where a length is damaged, the next place is sought whose length fits
-its checksum, and reading goes on there: what lies between is lost, and noted. A file of events begins with a record
-that names its format: where damage stands in its place, nobody knows how much there was before.
+A record with a damaged payload is skipped. After a damaged length, reading resumes at the next length that fits its
+checksum; what lies between is lost, with a note. A file of events begins with a record that names its format; if that
+is damaged, the amount lost before is unknown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a written value means: a number, nothing, or a word; and the settings that a text holds."""
+"""The meaning of a written value (a number, nothing, or a word), and the settings in a text."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Run files of W&B, `run-<id>.wandb`: the history and the configuration, whether the run was online or offline.
+"""Run files of W&B, `run-<id>.wandb`: history and configuration of online and offline runs.
 
 The file is LevelDB's log format, with a header and zlib's checksum: blocks of 32 KiB hold chunks of checksum, length,
-type and data. A record is one chunk, or a first, some middle and a last one. A length has no checksum of its own:
-behind a damaged chunk the next one whose checksum fits is sought, first where the length says and then byte by byte up
-to the end of the block. Field numbers: wandb/proto/wandb_internal.proto; format: github.com/google/leveldb,
+type and data. A record is one chunk, or a first, some middle and a last one. A length has no checksum of its own: after
+a damaged chunk, the next one with a valid checksum is sought, first where the length points and then byte by byte up to
+the end of the block. Field numbers: wandb/proto/wandb_internal.proto; format: github.com/google/leveldb,
 doc/log_format.md.
 """
 

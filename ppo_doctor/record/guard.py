@@ -1,4 +1,4 @@
-"""Nothing that goes wrong in here may reach training."""
+"""Keep errors of the recorder away from training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of one minibatch, computed where its tensors are: torch, NumPy and JAX through the calls they share."""
+"""Statistics of one minibatch on the device of its tensors, by calls that torch, NumPy and JAX share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges the records while they are made, as `ppo-doctor watch` does, and saves the minibatch to look closer at."""
+"""Judge the records while they are made, as `ppo-doctor watch` does, and save the last minibatch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a recorder's records go: files, loggers and the judge, none of which takes another along when it fails."""
+"""Targets of records: files, loggers and the judge; one that fails does not affect the others."""
 
 from __future__ import annotations
 

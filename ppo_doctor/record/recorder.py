@@ -1,4 +1,4 @@
-"""The recorder: what a training loop tells it, it turns into one canonical record per update."""
+"""The recorder: one canonical record per update, from the calls of a training loop."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Stable-Baselines3's PPO: a callback that looks into `train()` from outside.
+"""A callback that records Stable-Baselines3's PPO from outside `train()`.
 
-The library offers callbacks no hook inside `train()`, so while it runs, and only then, two methods of the instance are
-wrapped: `rollout_buffer.get`, which hands out minibatches, and `policy.evaluate_actions`, which gives new log-probs
-(stable_baselines3/ppo/ppo.py, 2.9). What the loss does with them shows in the gradient that comes back.
+The library calls no callback inside `train()`, so while it runs, two methods of the instance are wrapped:
+`rollout_buffer.get`, which returns minibatches, and `policy.evaluate_actions`, which returns new log-probs
+(stable_baselines3/ppo/ppo.py, 2.9). How the loss uses them is computed from the gradient.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""TRL's GRPOTrainer, and what recorders of TRL's trainers share: callbacks that look into the loss from outside.
+"""Callbacks that record TRL's GRPOTrainer, and what recorders of TRL's trainers share.
 
-A `TrainerCallback` is never shown log-probs or advantages, so three methods of the trainer are wrapped while it trains:
+A `TrainerCallback` gets no log-probs or advantages, so three methods of the trainer are wrapped while it trains:
 `_generate_and_score_completions` (a new batch), `_compute_loss` (its inputs) and `_get_per_token_logps_and_entropies`
-(new log-probs), of trl/trainer/grpo_trainer.py, 1.9 to 1.16. What the loss does with them shows in the gradient that
-comes back.
+(new log-probs), of trl/trainer/grpo_trainer.py, 1.9 to 1.16. How the loss uses them is computed from the gradient.
 """
 
 from __future__ import annotations

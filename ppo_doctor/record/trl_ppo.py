@@ -1,8 +1,8 @@
-"""TRL's experimental PPOTrainer: a callback that looks into its one long `train()` from outside.
+"""A callback that records TRL's experimental PPOTrainer from outside its `train()`.
 
 The loop calls no method between its minibatches, only functions of its module. While it trains, `selective_log_softmax`
-(trl/experimental/ppo/ppo_trainer.py, 1.9 to 1.12) is wrapped there: called with gradients, it gives the new log-probs,
-and the rest of the minibatch stands in the caller's variables, which are read and never changed.
+(trl/experimental/ppo/ppo_trainer.py, 1.9 to 1.12) is wrapped: called with gradients, it returns the new log-probs, and
+the rest of the minibatch is read from the caller's variables, which are never changed.
 """
 
 from __future__ import annotations

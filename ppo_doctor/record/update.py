@@ -1,4 +1,4 @@
-"""What a loop tells of one update, and the canonical metrics that its rows come to."""
+"""The calls of a loop during one update, and the canonical metrics computed from them."""
 
 from __future__ import annotations
 

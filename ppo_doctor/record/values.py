@@ -1,4 +1,4 @@
-"""What training scripts hand over: numbers, settings, and arrays that stay on their devices until an update ends."""
+"""Values that training scripts pass: numbers, settings, and arrays that stay on their devices during an update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a policy's weights: gradient norms, executed steps, movement, and whose memory is whose."""
+"""Statistics of a policy's weights: gradient norms, executed steps, movement, and shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports: views of a `Diagnosis` that print and compute nothing; one module per format, loaded when chosen."""
+"""Reports print a `Diagnosis` and compute nothing; one module per format, imported on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two runs, or two groups of seeds, side by side: settings that differ, metrics that part, what may explain it."""
+"""Compare two runs or two groups of seeds: differing settings, diverging metrics, possible explanations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The details that `--why` and `--all` add to a text report: signal chain, causes with their scores, checks, notes."""
+"""Details of `--why` and `--all` in a text report: signal chain, causes with their scores, checks, notes."""
 
 from __future__ import annotations
 

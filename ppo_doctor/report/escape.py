@@ -1,4 +1,4 @@
-"""Text from a log, a path, a configuration or a rule pack, made safe to print on a terminal."""
+"""Make text of a log, a path, a configuration or a folder of rules safe to print on a terminal."""
 
 from __future__ import annotations
 

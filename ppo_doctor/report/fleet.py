@@ -1,4 +1,4 @@
-"""Several runs in one table, the gravest first: verdict, run, what is wrong and what to do first, a line for each."""
+"""Several runs in one table, the gravest first: verdict, run, problem and first step, one line each."""
 
 from __future__ import annotations
 

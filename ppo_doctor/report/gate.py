@@ -1,4 +1,4 @@
-"""The result of a gate: its lines at the end of a report that people read, and the `gate` object of the JSON report."""
+"""The result of a gate: the last lines of a text report, and the `gate` object of the JSON report."""
 
 from __future__ import annotations
 

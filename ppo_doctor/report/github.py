@@ -1,4 +1,4 @@
-"""GitHub's workflow commands: one annotation per leading cause, and the summary page of a job."""
+"""GitHub's workflow commands (one annotation per leading cause), and the summary page of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report as one HTML file: nothing is fetched, nothing runs but its own script, and it prints."""
+"""The report as one HTML file that loads nothing from the network, runs only its own script, and prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The details of a page, folded: scores of causes, every check, what was read, statistics."""
+"""Folded details of a page: scores of causes, every check, what was read, statistics."""
 
 from __future__ import annotations
 

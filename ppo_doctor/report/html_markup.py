@@ -1,6 +1,6 @@
-"""HTML built from checked pieces: a plain `str` never becomes `Markup` without being escaped here.
+"""HTML from checked pieces: a plain `str` is always escaped before it becomes `Markup`.
 
-A page has a head that lets nothing foreign run, and nothing of it is fetched.
+The head of a page forbids foreign scripts and fetching.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The plots of a page: under each problem the metrics of its evidence, under the first those of the table as well."""
+"""The plots of a page: metrics of the evidence under each problem, and those of the table under the first."""
 
 from __future__ import annotations
 

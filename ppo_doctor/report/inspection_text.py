@@ -1,4 +1,4 @@
-"""`inspect` for the terminal: plain aligned text, every word of the log escaped."""
+"""`inspect` for the terminal: aligned text, with every word of the log escaped."""
 
 from __future__ import annotations
 

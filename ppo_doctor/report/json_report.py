@@ -1,4 +1,4 @@
-"""JSON as text: indented, finite, and without a character that acts on a terminal."""
+"""The JSON report: indented, finite, and without control characters."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """JUnit XML: one test suite per run, one test case per rule, and one for the verdict or each result of a gate.
 
-A rule that fired fails its test case only when it speaks for a cause that fails the run: findings never fail a gate.
+A rule that fired fails its test case only if it supports a cause that fails the run.
 """
 
 from __future__ import annotations

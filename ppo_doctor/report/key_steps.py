@@ -1,4 +1,4 @@
-"""The numbers of a summary: metrics at the key steps of a run, their usual ranges, and the first not to be finite."""
+"""The table of a summary: metrics at the key steps of a run, usual ranges, and the first non-finite number."""
 
 from __future__ import annotations
 

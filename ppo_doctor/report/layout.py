@@ -1,6 +1,6 @@
-"""Lines of styled text, wrapped by columns of the terminal with hanging indents; nothing is ever cut.
+"""Lines of styled text, wrapped by terminal columns with hanging indents; nothing is cut.
 
-Text arrives here already made safe by `escape`. A no-break space keeps words together and prints as a space.
+Text is escaped before it gets here. A no-break space keeps words together and prints as a space.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A report as Markdown: for a comment on a pull request, and for the summary of a CI job."""
+"""A report as Markdown, for a comment on a pull request and the summary of a CI job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text from outside made safe for Markdown, XML and GitHub's workflow commands."""
+"""Escape text for Markdown, XML and GitHub's workflow commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sentences of a summary that every report prints; each report escapes them for its own format."""
+"""Sentences of a summary that all reports print; each report escapes them for its format."""
 
 from __future__ import annotations
 

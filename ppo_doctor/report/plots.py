@@ -1,7 +1,7 @@
-"""Line plots as inline SVG: a few hundred points however long the run, and no spike, gap or infinity lost.
+"""Line plots as inline SVG: a few hundred points at most, without losing a spike, gap or infinity.
 
-The words of a plot keep their size at every width: only the line itself lives in a picture that stretches, while
-labels, windows, bounds and the onset stand at percentages of the width.
+Only the line is in the picture that stretches; labels, windows, bounds and the onset are placed by percentages of the
+width, so that words keep their size.
 """
 
 from __future__ import annotations

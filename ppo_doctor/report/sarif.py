@@ -1,8 +1,8 @@
-"""SARIF 2.1.0: every rule and leading cause, its result on the run, and where in the log.
+"""SARIF 2.1.0: every rule and leading cause, with its result on the run and its place in the log.
 
-A cause that leads is a result of its own beside the findings. Fingerprints hold rule, file and metric and neither line
-nor number, so that a re-run of the same training keeps its alerts. GitHub makes an alert of every result, passed ones
-included (microsoft/PSRule issue 955): `quiet` keeps failures only.
+A leading cause is a result beside the findings. Fingerprints hold rule, file and metric, but neither line nor number,
+so that a re-run of the same training keeps its alerts. GitHub raises an alert for every result, passed ones included
+(microsoft/PSRule issue 955): `quiet` writes failures only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a report prints of a diagnosis: what became of the run, what is wrong, what to do first; data without layout.
+"""Choose what reports print of a diagnosis: outcome, problems, first step; data without layout.
 
-Text from logs and rules is unchanged here. Each report makes it safe for its own format.
+Text from logs and rules is unchanged here; each report escapes it for its format.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The report for a terminal, wrapped to its width, and as a picture; rich is imported only where there are colours."""
+"""The report for a terminal, wrapped to its width; rich is imported only for colours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words and numbers that several reports share; every string of a log is made safe here."""
+"""Words and numbers that several reports share, with every string of a log escaped."""
 
 from __future__ import annotations
 

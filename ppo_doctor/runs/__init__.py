@@ -1,1 +1,1 @@
-"""What belongs to one run: files discovered, split, joined and merged into an immutable `Run`."""
+"""Discover, split, join and merge the files of one run into an immutable `Run`."""

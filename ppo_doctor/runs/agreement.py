@@ -1,4 +1,4 @@
-"""Whether two readings are of the same run: their metrics compared where they share steps, or by their values alone."""
+"""Decide whether two readings are of the same run, by their values at common steps or by values alone."""
 
 from __future__ import annotations
 

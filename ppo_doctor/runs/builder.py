@@ -1,4 +1,4 @@
-"""From tables in native names to one immutable `Run` in canonical ones; columns are renamed once, rows never."""
+"""Build one immutable `Run` with canonical names from tables with native ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics that are a factor times the mean: divided by it, or left out where the log shows it and nothing tells it."""
+"""Correct or drop metrics that are a multiple of the mean, report cells of text, and cut runs to steps."""
 
 from __future__ import annotations
 

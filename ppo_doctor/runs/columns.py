@@ -1,4 +1,4 @@
-"""Which metric each column of a log is: as the user names it, as its framework does, by its name, or by its company."""
+"""Map each column of a log to a metric: by alias, by framework, by name, or inferred with the others."""
 
 from __future__ import annotations
 

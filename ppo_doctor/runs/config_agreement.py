@@ -1,4 +1,4 @@
-"""Which configurations beside a log are its run's: those of a known name, and others that the log links to."""
+"""Choose the configurations beside a log that belong to it: by usual names, or because the log refers to them."""
 
 from __future__ import annotations
 

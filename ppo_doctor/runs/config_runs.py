@@ -1,4 +1,4 @@
-"""A configuration as a run before any training: settings with their places, K, and no series at all."""
+"""A configuration as a run without series: settings with their places, and updates per batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a source, read: those that are parts of one log are joined, those that hold several are told apart."""
+"""Read the files of a source, join the parts of one log, and separate several runs in one file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of text into which somebody copied a log: read where a folder holds nothing better."""
+"""Find the runs that the command line names: files, folders, globs, and logs copied into pages of text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file in a run folder is by its name; what is in it, a reader finds out."""
+"""The kind of a file in a run folder, by its name; readers check its content."""
 
 from __future__ import annotations
 

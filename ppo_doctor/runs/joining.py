@@ -1,4 +1,4 @@
-"""Parts of one run: files that follow each other by their steps are read as the one log that they were cut from."""
+"""Join files whose steps follow each other into the log of which they are parts."""
 
 from __future__ import annotations
 

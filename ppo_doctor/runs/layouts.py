@@ -1,4 +1,4 @@
-"""Which files of a run folder belong to one run, by the layouts in which trainers and trackers leave them."""
+"""Group the files of a folder into runs, by the layouts of trainers and trackers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of one run as one run: the richest counts, the others add what it lacks, and where they differ is said."""
+"""Merge the files of one run: the most complete one counts, the others add what it lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the items of a reader to runs: told apart, named by a framework, configured, and cut to the steps asked for."""
+"""Turn the tables of a reader into runs: separated, named by framework, configured, and cut to steps."""
 
 from __future__ import annotations
 

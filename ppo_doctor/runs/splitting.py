@@ -1,4 +1,4 @@
-"""What tells the order of records: columns that count up, or down where the newest stands first, and Unix times."""
+"""Find the order of records: columns that count up (or down, newest first), and Unix times."""
 
 from __future__ import annotations
 

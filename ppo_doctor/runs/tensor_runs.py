@@ -1,4 +1,4 @@
-"""Dumps and checkpoints as a run: series that were computed, alone or beside a log that they are compared with."""
+"""Dumps and checkpoints as a run of computed series, alone or beside a log that they are compared with."""
 
 from __future__ import annotations
 

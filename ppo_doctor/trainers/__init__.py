@@ -1,1 +1,1 @@
-"""What trainers write: names of metrics and settings, and configurations. It opens configuration files and no logs."""
+"""Names of metrics and settings by trainer, and configuration files; no logs are opened here."""

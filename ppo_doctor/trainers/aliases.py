@@ -1,4 +1,4 @@
-"""Names that a user gives to columns and settings: `NAME=METRIC` of `--alias`, and `[alias]` of a `ppo-doctor.toml`."""
+"""Names that a user gives to columns and settings: `--alias NAME=METRIC`, and `[alias]` of a `ppo-doctor.toml`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What the numbers of a column say of which metric it is: counted in columns of many trainers whose names are known.
+"""Weigh which metric a column is by its values, counted over columns of many trainers.
 
-A column is described by some properties, each in few classes: its sign, size, course, resolution. How often a metric's
-columns have each is in `forms.json`, which `python -m lab.forms` counts over runs of the lab, published runs and our
-samples. Properties of a column depend on each other, so that the sum of their log-odds is too sure: it is multiplied by
-`TEMPER`, which was fitted with the other weights to logs of people's own scripts.
+A column is described by some properties, each in few classes: sign, size, course, resolution. `forms.json` holds how
+often a metric's columns have each; `python -m lab.forms` counts it over runs of the lab, published runs and our
+samples. Properties depend on each other, so the sum of their log-odds is multiplied by `TEMPER`, which was fitted with
+the other weights to logs of people's own scripts.
 """
 
 from __future__ import annotations

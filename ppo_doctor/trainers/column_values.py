@@ -1,4 +1,4 @@
-"""To how many digits a log prints its numbers, as far as the numbers themselves tell."""
+"""Infer from values to how many digits a log prints them, and metrics that other columns imply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configuration files: where trainers leave them beside a log, and how each format is read without running anything."""
+"""Find configuration files beside a log, and read each format without running anything."""
 
 from __future__ import annotations
 

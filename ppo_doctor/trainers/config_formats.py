@@ -1,4 +1,4 @@
-"""Values as people write them on a line, and references from one setting to another."""
+"""Parse values as people write them on a line, and references from one setting to another."""
 
 from __future__ import annotations
 

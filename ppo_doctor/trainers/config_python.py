@@ -1,4 +1,4 @@
-"""Settings in a Python program, which is parsed and never run: literals of calls, argparse, dataclasses, constants."""
+"""Read settings of a Python program without running it: literals of calls, argparse, dataclasses, constants."""
 
 from __future__ import annotations
 

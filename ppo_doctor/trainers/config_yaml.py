@@ -1,4 +1,4 @@
-"""YAML by a safe loader that takes foreign tags for what they wrap, with the line of every key."""
+"""A safe YAML loader that reads the value below an unknown tag and keeps the line of every key."""
 
 from __future__ import annotations
 

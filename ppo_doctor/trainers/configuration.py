@@ -1,4 +1,4 @@
-"""The training run's configuration: found, flattened, redacted, and named canonically, each value with its origin."""
+"""The configuration of a run: found, flattened, redacted, named canonically, each value with its origin."""
 
 from __future__ import annotations
 

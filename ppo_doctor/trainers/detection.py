@@ -1,4 +1,4 @@
-"""Who wrote the log: one TOML per framework says what its names mean; nothing here knows about bytes."""
+"""Detect which trainer wrote a log by its names; one TOML per trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What columns are that the picture of a training leaves over: zeros, counters, its return, and settings they show."""
+"""Name columns that inference leaves over: zeros, counters, the return, and settings."""
 
 from __future__ import annotations
 

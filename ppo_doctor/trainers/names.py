@@ -1,8 +1,8 @@
-"""Names by meaning: a key is parsed into words of known meaning, and a set of meanings is a metric or an array.
+"""Parse a name into words of known meaning, and map sets of meanings to metrics or arrays.
 
-A name is what stands behind its last separator; a group before it may lend a meaning that the name lacks
-("loss/policy", "advantages/mean") or say that the number is of something else ("eval/reward"). A name with a word that
-nobody knows is not guessed: a wrong guess is worse than none.
+The name is the part after its last separator; a group before it may add a meaning that it lacks ("loss/policy",
+"advantages/mean") or say that the number is of something else ("eval/reward"). A name with an unknown word is not
+guessed, because a wrong guess is worse than none.
 """
 
 from __future__ import annotations

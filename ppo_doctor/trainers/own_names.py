@@ -1,4 +1,4 @@
-"""What a name of a script's own says of its column: what it may mean, what its words hint at, and its unit."""
+"""Candidates for a name of a script's own: what it may mean, what its words suggest, and its unit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a profile's TOML may say, and its compiled form: inherited, checked, every spelling of a key written out."""
+"""Compile profiles from TOML: inherit, check, and write out every spelling of a key."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The phrases of words that are an array of a dump; the words themselves are in `vocabulary`.
+"""Phrases of words that name an array of a dump; the words are in `vocabulary`.
 
-Of "a|b" one word stands in the phrase; "a?" may be left out.
+"a|b" means one of the two words; "a?" may be missing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Native keys as a set that answers exact names at once and patterns with `*` in one pass over all of them."""
+"""Match native keys: exact names at once, and patterns with `*` in one pass over all of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What short names of people's own scripts may stand for: letters and abbreviations that mean several things.
+"""Possible meanings of short names in people's own scripts: letters and abbreviations.
 
-Here a spelling has several meanings and each has a cost in nats; which one holds is for the other columns and the
-numbers to say (`assignment`). What the grammar of names reads by itself is not looked up here.
+Each spelling has several meanings with a cost in nats; other columns and the values decide between them (`assignment`).
+Names that the grammar of names reads are not looked up here.
 """
 
 from __future__ import annotations

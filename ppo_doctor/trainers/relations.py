@@ -1,7 +1,7 @@
-"""What columns of words that nobody knows show beside each other of what they are.
+"""Relations between columns that suggest which metrics they are.
 
 The share of clipped samples rises and falls with the KL, the mean deviation of a ratio with its root, an explained
-variance against the critic's error, a loss with the KL that it holds; a mean lies between its minimum and its maximum.
+variance against the critic's error, a loss with the KL that it contains; a mean is between its minimum and its maximum.
 """
 
 from __future__ import annotations

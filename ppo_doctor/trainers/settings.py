@@ -1,4 +1,4 @@
-"""The canonical vocabulary of training settings: what profiles map native configuration keys to."""
+"""The canonical vocabulary of training settings, to which profiles map native keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of another unit than a metric's own: percent, bits, what a ratio lacks to 1; read off names and values."""
+"""Convert percent, bits and ratios minus 1 to the units of metrics, as recognised by names and values."""
 
 from __future__ import annotations
 

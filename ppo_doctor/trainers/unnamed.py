@@ -1,4 +1,4 @@
-"""Whether metrics that columns were given are together those of a policy's training, and what speaks for it."""
+"""Decide whether the metrics inferred for columns are together those of a policy's training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""K, the optimizer steps per rollout batch, by the formula of each framework.
+"""Optimizer steps per rollout batch (K), by the formula of each framework.
 
 Formulas differ in kind (ceil, floor, dropped tails, wrap-around), so a profile names one function here and maps
 settings to its arguments. Arguments are positive numbers; the result may be fractional where a configuration does not

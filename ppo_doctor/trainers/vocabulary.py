@@ -1,7 +1,7 @@
-"""The words of trainers' names, and the phrases of those words that are a metric.
+"""The words of trainers' names, and the phrases that are a metric.
 
-A concept is one meaning with all its spellings. A phrase is a set of concepts: their order and what stands between
-them in a name say nothing. Words of NEUTRAL add nothing to any phrase.
+A concept is one meaning with all its spellings. A phrase is a set of concepts, in any order and with anything between
+them. Words of NEUTRAL add nothing to any phrase.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The interactive report: a view of diagnoses that judges nothing itself; imported only when it is asked for."""
+"""The interactive report: display diagnoses in the terminal; imported only with `-i`."""

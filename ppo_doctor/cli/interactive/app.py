@@ -1,4 +1,4 @@
-"""Small windows over the report: export, copy, other runs, a supposed setting, and help."""
+"""The application of the interactive report, and its dialogs: export, other runs, a supposed setting, help."""
 
 from __future__ import annotations
 

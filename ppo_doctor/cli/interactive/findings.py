@@ -1,4 +1,4 @@
-"""The first view: the story of the run on the whole screen, its signal chain, and on request all that is behind it."""
+"""The first view: the report with its signal chain, and on request every detail; the second: all checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The third view: every metric of the log, found by fuzzy search, as a spark in the list and a plot on its page."""
+"""The third view: every metric of the log with fuzzy search, a sparkline in the list and a plot on its page."""
 
 from __future__ import annotations
 

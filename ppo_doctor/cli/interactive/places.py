@@ -1,4 +1,4 @@
-"""Lines of a log around a number, read when somebody asks; secrets hidden, nothing that moves a cursor let through."""
+"""Read the lines of a log around a number, with secrets hidden and control characters removed."""
 
 from __future__ import annotations
 

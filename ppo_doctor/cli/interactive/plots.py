@@ -1,4 +1,4 @@
-"""Dots on a grid of characters: braille, eight dots to a character, or plain signs where a font has no braille."""
+"""Draw plots from braille dots, eight to a character, or from ASCII."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fourth view: the configuration and K, each value with its origin, and what others would change."""
+"""The fourth view: configuration and updates per batch, each value with its origin and what others would change."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Keys one after the other: each is done with before the next is looked at, however fast they come.
+"""Process keys one after the other, however fast they arrive.
 
-The application hands a key to the widget that has the focus when it arrives. Keys that arrive together, as they do when
-something is pasted or a slow line delivers a second's typing at once, would all go to the widget that the first of them
-is about to leave: what was meant for a search field or a dialog would be taken for commands.
+Textual gives a key to the widget that has the focus when it arrives. Keys that arrive together, from pasted text or a
+slow line, would all go to the widget that the first of them is about to leave, and text for a search field or a dialog
+would run commands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the interactive report shows: the runs, which one, and what is supposed about it. Nothing here draws."""
+"""The state of the interactive report: its runs, the chosen one, and supposed settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terminal under the report: whether there is one, keys when stdin was the log, and what signals do."""
+"""Check that there is a terminal, read keys from it when stdin was the log, and handle signals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the screen is made of: a pane of lines that scrolls, a list beside pages, and the bars above and below."""
+"""Widgets of the screen: a scrolling pane of lines, a list beside pages, and the bars above and below."""
 
 from __future__ import annotations
 

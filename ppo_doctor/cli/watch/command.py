@@ -1,4 +1,4 @@
-"""The command of `--on-finding`: a cause as JSON on its standard input, bounded in time, never fatal."""
+"""`ppo-doctor watch`: its options and signals, and the command of `--on-finding` with its time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a watcher reports: one line per event, safe to print, and the screen that prints nothing else."""
+"""Events of a watcher: one safe line each, and a screen that prints only them."""
 
 from __future__ import annotations
 

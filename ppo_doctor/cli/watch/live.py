@@ -1,4 +1,4 @@
-"""The live view: verdict, causes, curves and newest events on an alternate screen of the terminal."""
+"""The live view: verdict, causes, curves and newest events on the alternate screen of the terminal."""
 
 from __future__ import annotations
 

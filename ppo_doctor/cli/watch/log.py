@@ -1,4 +1,4 @@
-"""The log of a watched run: whether it has changed, and what `analyze` reads in it now."""
+"""The log of a watched run: detect changes, and read it as `analyze` does."""
 
 from __future__ import annotations
 

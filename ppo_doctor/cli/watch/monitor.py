@@ -1,4 +1,4 @@
-"""From one diagnosis after another to events: a cause is confirmed when it has led for some updates, not at once."""
+"""Turn successive diagnoses into events; a cause is confirmed after it has led for some updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop of a watcher: look, judge when there is something new, tell, and know when to stop."""
+"""The loop of a watcher: look, judge what is new, report, and stop."""
 
 from __future__ import annotations
 

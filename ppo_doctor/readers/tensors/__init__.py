@@ -1,4 +1,4 @@
-"""Tensor dumps and checkpoints: files of arrays as named tensors, read without executing anything in them."""
+"""Read tensor dumps and checkpoints as named tensors, without executing anything in them."""
 
 from __future__ import annotations
 

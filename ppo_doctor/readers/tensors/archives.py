@@ -1,4 +1,4 @@
-"""Which reader a file of tensors needs, and checkpoints that are split over several files."""
+"""Choose the reader of a tensor file, and join checkpoints that are split over several files."""
 
 from __future__ import annotations
 

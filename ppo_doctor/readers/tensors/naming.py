@@ -1,4 +1,4 @@
-"""What the tensors of a dump are, by the names that trainers give them."""
+"""The roles of the tensors of a dump, by the names that trainers give them."""
 
 from __future__ import annotations
 

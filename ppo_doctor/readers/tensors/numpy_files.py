@@ -1,4 +1,4 @@
-"""NumPy's `.npy` and `.npz`, mapped where they are stored; what would need unpickling is refused."""
+"""NumPy's `.npy` and `.npz`, memory-mapped; what would need unpickling is refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A pickle followed opcode by opcode, as far as torch.save goes, without unpickling it.
+"""Follow a pickle of torch.save opcode by opcode, without unpickling it.
 
-`pickletools.genops` only cuts a pickle into opcodes. What they would build is built from the stand-ins of
+`pickletools.genops` splits a pickle into opcodes. Their results are built from the stand-ins of
 `ppo_doctor.readers.tensors.safe_pickle`; an opcode or a name that is not listed ends the reading.
 """
 

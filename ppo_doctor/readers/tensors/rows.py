@@ -1,4 +1,4 @@
-"""Dumps with one sample per row: NeMo-RL's JSON Lines and TRL's tables of completions, as one tensor per column."""
+"""Dumps with one sample per row: NeMo-RL's JSON Lines and TRL's tables of completions, one tensor per column."""
 
 from __future__ import annotations
 

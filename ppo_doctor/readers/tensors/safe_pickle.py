@@ -1,4 +1,4 @@
-"""Stand-ins for what the pickles of torch.save name: nothing is imported, and nothing of theirs is called."""
+"""Stand-ins for the names in pickles of torch.save; nothing is imported or called."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Safetensors: a JSON header of names, types and places, then the data, mapped.
+"""Safetensors: a JSON header of names, types and places, followed by the data, memory-mapped.
 
-The checks are those of the format's specification: a header of at most 100 MB, no key twice, and data that are covered
-by the tensors without a hole and without an overlap, to the last byte.
+The checks are those of the specification: a header of at most 100 MB, no duplicate key, and tensors that cover the data
+to the last byte without gaps or overlaps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the bytes of a tensor are: in a mapped file, in a part of one, or deflated in a member of a zip file."""
+"""The bytes of a tensor: in a mapped file, in a part of one, or deflated in a member of a zip file."""
 
 from __future__ import annotations
 

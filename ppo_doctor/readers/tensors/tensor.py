@@ -1,4 +1,4 @@
-"""A tensor as a file holds it: a name, an element type, and a view of a storage that is read when it is asked for."""
+"""A tensor of a file: a name, an element type, and a view of a storage that is read on demand."""
 
 from __future__ import annotations
 

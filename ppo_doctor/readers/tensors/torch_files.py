@@ -1,4 +1,4 @@
-"""Files of torch.save: a zip since version 1.6, whose pickle is followed and never run, and the format before it."""
+"""Files of torch.save: zip archives (since 1.6), whose pickle is followed but never run, and the older format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets of weights: which ones a file holds, what differs between two of them, and the canonical metrics of that."""
+"""Sets of weights in a file, their differences, and the canonical metrics of these."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What the arrays of a dump are by what they hold, where their names leave it open.
+"""Infer the roles of arrays whose names leave them open from what they hold.
 
-Names come first. What they leave open is settled by relations within the dump (returns are advantages plus values, a
-reward is what is left of a step of both, groups are centred), then by what a part of a name says, if type and shape
-allow it. A relation that does not hold says nothing: it may be what is wrong with the run.
+Names come first. Then relations within the dump decide (returns are advantages plus values, groups are centred), then
+parts of names, if type and shape allow. A relation that does not hold decides nothing, because it may be the fault.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a dump of samples to canonical metrics."""
+"""Compute canonical metrics from a dump of samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums over columns that never stand in memory whole: mean, spread and extremes, in float64, piece by piece."""
+"""Mean, spread and extremes of columns larger than memory, summed in float64 piece by piece."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How two passes over the same tokens at the same weights differ: the pattern of their log-ratio shows the cause."""
+"""Compare two passes over the same tokens at the same weights; the pattern of differences shows the cause."""
 
 from __future__ import annotations
 

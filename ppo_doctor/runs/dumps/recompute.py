@@ -1,4 +1,4 @@
-"""Advantages as rewards, values and groups give them, against those that were stored."""
+"""Recompute advantages from rewards, values and groups, and compare them with the stored ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the arrays of a dump are by how they relate: what repeats from row to row, and what adds up to what."""
+"""Infer the roles of arrays from relations: repeats from row to row, and sums of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log-probs of the same tokens: at other offsets, after equal prefixes, in other epochs, in other updates."""
+"""Compare log-probs of equal tokens: at other offsets, after equal prefixes, in other epochs or updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The importance ratio of a dump in one pass over new and old log-probs, and the KL of each of its minibatches."""
+"""Statistics of the ratio in one pass over new and old log-probs, and the KL of each minibatch."""
 
 from __future__ import annotations
 
