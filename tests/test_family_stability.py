@@ -51,16 +51,6 @@ def test_missing_records_are_left_out():
     assert lost.value == 1.0
 
 
-# Windows and identities
-
-
-def test_other_windows_are_not_held_against_each_other():
-    same = {"series": {"clip_fraction": "0.5x9", "approx_kl": "0.0001x9"}, "config": {"clip_range": 0.2}}
-    assert observed(**same).series("clip_kl_contradiction") is None, "nobody says that the windows are the same"
-    last_epoch = observed(framework="sb3", **same).series("clip_kl_contradiction")  # it may have clipped nothing
-    assert last_epoch is None or last_epoch.values.max() <= 0
-
-
 def test_entropy_near_zero_from_the_start_has_no_share():
     assert observed(series={"entropy": "0.01x29"}).series("entropy_share") is None
 

@@ -21,6 +21,7 @@ from ppo_doctor.checks.run_view import inputs, metrics_wanted, takes_a_log
 from ppo_doctor.model.arrays import median, quantile
 from ppo_doctor.model.rules import Evidence, Finding
 from ppo_doctor.model.run import SINGLE, Fact, Series
+from ppo_doctor.model.words import NOT_SO
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -231,7 +232,7 @@ def _fact(clause: Clause, fact: Fact) -> Outcome:
     evidence = Evidence(
         metric=fact.name,
         raw=(fact.source.key if fact.source and fact.source.key else fact.name),
-        statistic=fact.says or fact.how,
+        statistic=f"{NOT_SO}{fact.says}" if fact.denied else fact.says or fact.how,
         observed=value,
         op=OPERATORS[clause.test],
         bound=clause.bound,
@@ -302,7 +303,7 @@ def _not_applicable(view: RunView, rule: Rule) -> str | None:
         return A_LOG
     if rule.not_when_single_update:
         updates = view.fact("updates_effective")
-        single = updates is not None and updates.how != "default" and 0.0 < float(str(updates.value)) <= 1.0
+        single = updates is not None and updates.how != "default" and 0.0 < (updates.number or 0.0) <= 1.0
         if updates is not None and single and view.fact("apart_before_the_step") is None:
             return f"constant by construction: one optimizer step per batch ({_origin(updates)})"
     return None

@@ -262,11 +262,12 @@ def _check_quantity(rule: Rule, need: str) -> None:
 @cache
 def _quantities(kind: str) -> dict[str, None]:
     """Return the names of all quantities of a kind, in their order."""
-    from ppo_doctor.checks.statistics import DERIVED
+    from ppo_doctor.checks import run_view  # noqa: F401 - it loads the statistics
+    from ppo_doctor.checks.statistics import STATISTICS
     from ppo_doctor.model.metrics import METRICS
     from ppo_doctor.trainers.settings import SETTINGS
 
-    return dict.fromkeys(SETTINGS if kind == "config" else [*DERIVED, *METRICS])
+    return dict.fromkeys(SETTINGS if kind == "config" else [*STATISTICS, *METRICS])
 
 
 def _check_weight(path: str, weight: Weight, rule: Rule) -> None:

@@ -6,18 +6,19 @@ import dataclasses
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, SupportsInt
 
 import numpy as np
 
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import distinct, median, ranks, span_medians
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.model.run import CONDITION, SINGLE, Fact
-from ppo_doctor.model.words import NOT_SO
+from ppo_doctor.model.run import CONDITION, SINGLE, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
-    from ppo_doctor.model.run import Axis, BoolArray, FloatArray, IntArray, Series
+    from ppo_doctor.model.run import Axis, BoolArray, FloatArray, IntArray, SourceRef
+    from ppo_doctor.model.words import How
 
 #: Longer series are read as this many means over equal spans of records.
 BLOCKS = 24
@@ -165,25 +166,40 @@ def early(values: FloatArray, fewest: int = 2) -> FloatArray:
     return values[: max(fewest, len(values) // 5)]
 
 
-def fact(name: str, value: float, series: Series | None, says: str, unit: str = "") -> Fact:
-    """Return a computed number with the place of the metric that it is told of."""
-    source = None if series is None else series.source()
-    return Fact(name=name, value=float(value), how="computed", source=source, says=says, unit=unit)
+class Placed(Protocol):
+    """What says where it stands: a setting, a note, another fact."""
+
+    @property
+    def source(self) -> SourceRef | None:
+        """Return the place."""
 
 
-def condition(name: str, holds: bool | None, series: Series | None, says: str) -> Fact | None:
+def fact(
+    value: float | str,
+    of: Series | Placed | None,
+    says: str = "",
+    unit: str = "",
+    *,
+    at: int = 0,
+    since: SupportsInt | None = None,
+    how: How = "computed",
+    name: str = "",
+) -> Fact:
+    """Return a statistic with the place of what it is of: of a series that of record `at`.
+
+    `since` is the step from which on it is so. A statistic takes its own name unless it is given one.
+    """
+    value = value if isinstance(value, str | int) else float(value)
+    source = None if of is None else of.source(at) if isinstance(of, Series) else of.source
+    onset = None if since is None else int(since)
+    return Fact(name=name, value=value, how=how, source=source, says=says, unit=unit, since=onset)
+
+
+def condition(holds: bool | None, of: Series | Placed | None, says: str, *, how: How = "computed") -> Fact | None:
     """Return 1 where something is so and 0 where not; None where nobody can tell."""
-    return None if holds is None else fact(name, float(holds), series, says if holds else f"{NOT_SO}{says}", CONDITION)
-
-
-def given(view: RunView, name: str) -> float | None:
-    """Return a setting that was found, as a number; None for what only a default says."""
-    return view.number(name) if view.configured(name) else None
-
-
-def told_of(view: RunView, *names: str) -> str:
-    """Return what some facts say, of those that are known."""
-    return "; ".join(str(found.says).removeprefix(NOT_SO) for found in map(view.fact, names) if found is not None)
+    if holds is None:
+        return None
+    return replace(fact(float(holds), of, says, CONDITION, how=how), denied=not holds)
 
 
 def generation_starts(view: RunView, series: Series | None) -> BoolArray | None:
@@ -229,16 +245,6 @@ def both(*answers: bool | None) -> bool | None:
     if False in answers:
         return False
     return None if None in answers else True
-
-
-def value_of(found: Fact | None) -> float | None:
-    """Return the number of a fact that may be unknown."""
-    return None if found is None or not isinstance(found.value, int | float) else float(found.value)
-
-
-def truth_of(found: Fact | None) -> bool | None:
-    """Return a condition's answer."""
-    return None if found is None else bool(found.value)
 
 
 #: Chance of a split in a stretch that has none.
@@ -342,6 +348,7 @@ def reward_series(view: RunView) -> Series | None:
     return None
 
 
+@statistic("episode_return", "reward_mean")
 def reward_gain(view: RunView) -> Fact | None:
     """Return how far the reward's last third stands above its first, in standard errors of their medians.
 
@@ -358,14 +365,7 @@ def reward_gain(view: RunView) -> Fact | None:
     spread = max(first.scatter, last.scatter, 1e-9 * max(1.0, float(np.abs(values).max())))
     error = 1.2533 * spread * np.sqrt(2 / (third * _independence(both, third)))
     says = f"{series.raw} went from {first.level:.4g} (first third) to {last.level:.4g} (last third)"
-    return Fact(
-        name="reward_gain",
-        value=float((last.level - first.level) / error),
-        how="computed",
-        unit="standard errors",
-        source=series.source(),
-        says=says,
-    )
+    return fact((last.level - first.level) / error, series, says, "standard errors")
 
 
 def condition_series(series: Series, name: str, values: FloatArray, says: str) -> Series:
