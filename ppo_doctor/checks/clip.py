@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.checks.series import condition, fact, finite, generation_starts, series_of, values_of
+from ppo_doctor.checks.series import condition, fact, finite, generation_starts
 from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, finite_median, finite_of, median
 from ppo_doctor.model.run import Fact
@@ -30,7 +30,7 @@ def clip_range_in_force(view: RunView) -> Fact | None:
 
     They have a variance of 2·KL, so a share f outside ±c means c = √(2·KL)·Φ⁻¹(1 - f/2).
     """
-    clipped = series_of(view, "clip_fraction")
+    clipped = view.logged("clip_fraction")
     usual = view.value("divergence_usual")
     if clipped is None or not usual:
         return None
@@ -48,7 +48,7 @@ def clip_range_given(view: RunView) -> Fact | None:
     kinds = [view.run.config.get(name) for name in ("importance_sampling_level", "loss_type")]
     if any(kind is not None and str(kind.value).lower().startswith(SEQUENCE) for kind in kinds):
         return None
-    logged = series_of(view, "clip_range")
+    logged = view.logged("clip_range")
     if logged is not None:
         size = float(finite_median(logged.values[: max(1, len(logged) // 2)]))
         return fact(size, logged, f"{logged.raw} is {size:g}")
@@ -63,7 +63,7 @@ def _starts(view: RunView) -> BoolArray | None:
 @statistic("clip_fraction")
 def clipped_usually(view: RunView) -> Fact | None:
     """Return the usual clip fraction, of generations without their first step, whose ratios are 1 by definition."""
-    clipped, begins = series_of(view, "clip_fraction"), _starts(view)
+    clipped, begins = view.logged("clip_fraction"), _starts(view)
     if clipped is None:
         return None
     part = float(finite_median(clipped.values if begins is None else clipped.values[~begins]))
@@ -73,7 +73,7 @@ def clipped_usually(view: RunView) -> Fact | None:
 @statistic("clip_fraction")
 def clipped_first(view: RunView) -> Fact | None:
     """Return the clip fraction of the first record, where that is an average over an update."""
-    clipped = series_of(view, "clip_fraction")
+    clipped = view.logged("clip_fraction")
     if clipped is None or _starts(view) is not None:
         return None
     first = float(finite(clipped)[0])
@@ -83,7 +83,7 @@ def clipped_first(view: RunView) -> Fact | None:
 @statistic("clip_fraction+reward_mean")
 def clipped_before_a_step(view: RunView) -> Fact | None:
     """Return the usual clip fraction at the first step of a generation, where a ratio has had no time to leave 1."""
-    clipped, begins = series_of(view, "clip_fraction"), _starts(view)
+    clipped, begins = view.logged("clip_fraction"), _starts(view)
     if clipped is None or begins is None:
         return None
     starts = clipped.values[begins][1:]
@@ -96,7 +96,7 @@ def clipped_before_a_step(view: RunView) -> Fact | None:
 @statistic("clip_fraction+optimizer_steps")
 def clipped_in_one_step(view: RunView) -> Fact | None:
     """Return the usual clip fraction of the batches of which one optimizer step is counted."""
-    clipped, steps = series_of(view, "clip_fraction"), series_of(view, "optimizer_steps")
+    clipped, steps = view.logged("clip_fraction"), view.logged("optimizer_steps")
     counted = beside(clipped, steps)
     if clipped is None or counted is None or steps is None:
         return None
@@ -111,11 +111,11 @@ def clipped_in_one_step(view: RunView) -> Fact | None:
 @statistic("clip_fraction+policy_loss")
 def clipped_to_nothing(view: RunView) -> Fact | None:
     """Tell whether most samples are clipped and the surrogate is next to nothing."""
-    clipped, loss = values_of(view, "clip_fraction"), view.value("surrogate_high")
+    clipped, loss = view.values("clip_fraction"), view.value("surrogate_high")
     if clipped is None or loss is None:
         return None
     part = float(median(clipped))
-    series = series_of(view, "clip_fraction")
+    series = view.logged("clip_fraction")
     return condition(part > 0.7 and loss < 0.01, series, f"{part:.0%} are clipped at a policy loss of {loss:.2g}")
 
 
@@ -123,8 +123,8 @@ def clipped_to_nothing(view: RunView) -> Fact | None:
 def dips(view: RunView) -> Fact | None:
     """Return the period, in records, at which clipping or KL falls to nothing; 0 where there is none."""
     begins = _starts(view)
-    clipped, kl = series_of(view, "clip_fraction"), series_of(view, "approx_kl")
-    first = series_of(view, "first_ratio_dev")
+    clipped, kl = view.logged("clip_fraction"), view.logged("approx_kl")
+    first = view.logged("first_ratio_dev")
     for series in (first, clipped, kl):
         if series is None:
             continue

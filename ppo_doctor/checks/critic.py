@@ -21,8 +21,6 @@ from ppo_doctor.checks.series import (
     late,
     on_average,
     paired,
-    series_of,
-    values_of,
 )
 from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, finite_median, finite_of, median, quantile
@@ -51,7 +49,7 @@ STAYS, BEYOND = 0.7, 100
 @statistic("value_loss")
 def value_loss_left(view: RunView) -> Fact | None:
     """Return the late value loss over the first; 1 where the change is within its scatter."""
-    series = series_of(view, "value_loss")
+    series = view.logged("value_loss")
     told = None if series is None else course(np.log(np.maximum(finite(series), 1e-30)))
     if series is None or told is None:
         return None
@@ -68,7 +66,7 @@ def value_loss_left(view: RunView) -> Fact | None:
 @statistic("explained_variance")
 def explained_at_end(view: RunView) -> Fact | None:
     """Return the median explained variance of the last quarter."""
-    series = series_of(view, "explained_variance")
+    series = view.logged("explained_variance")
     if series is None or len(series) < 3:
         return None
     level = float(median(late(finite(series))))
@@ -78,7 +76,7 @@ def explained_at_end(view: RunView) -> Fact | None:
 @statistic("values_mean+value_loss")
 def values_beside_error(view: RunView) -> Fact | None:
     """Return the size of the mean prediction over the root of the value loss, in the medians of the later half."""
-    values, losses = values_of(view, "values_mean"), values_of(view, "value_loss")
+    values, losses = view.values("values_mean"), view.values("value_loss")
     if values is None or losses is None or min(len(values), len(losses)) < MANY:
         return None
     size = float(median(np.abs(values[len(values) // 2 :])))
@@ -86,7 +84,7 @@ def values_beside_error(view: RunView) -> Fact | None:
     if error == 0:
         return None
     says = f"predictions of {size:.3g} beside an error of {error:.3g}"
-    return fact(size / error, series_of(view, "values_mean"), says)
+    return fact(size / error, view.logged("values_mean"), says)
 
 
 #: A critic whose explained variance ends below this has not shown that it explains anything.
@@ -97,7 +95,7 @@ EXPLAINS_SOME = 0.1
 def critic_learns(view: RunView) -> Fact | None:
     """Tell whether the value loss clearly falls, or the explained variance clearly rises."""
     left, level = view.value("value_loss_left"), view.value("explained_at_end")
-    explained = values_of(view, "explained_variance")
+    explained = view.values("explained_variance")
     begun = 0.0 if explained is None else float(median(explained[:3]))
     rises = None if level is None else level > 0.3 and level > begun + 0.1
     falls = None if left is None else left < 0.6
@@ -105,7 +103,7 @@ def critic_learns(view: RunView) -> Fact | None:
         return None  # returns may have become smaller
     holds = any_known(falls, rises)
     says = view.says("value_loss_left", "explained_at_end")
-    return condition(holds, series_of(view, "value_loss"), says)
+    return condition(holds, view.logged("value_loss"), says)
 
 
 @statistic("explained_variance+value_loss")
@@ -115,7 +113,7 @@ def explained_repeats(view: RunView) -> Fact | None:
     One that is so from some record on counts where the reward stands as well, and where it is far from 1, near which
     it hardly varies.
     """
-    series, losses = series_of(view, "explained_variance"), series_of(view, "value_loss")
+    series, losses = view.logged("explained_variance"), view.logged("value_loss")
     if series is None or np.isfinite(series.values).sum() < 4:
         return None
     values = finite(series)
@@ -133,7 +131,7 @@ def explained_repeats(view: RunView) -> Fact | None:
 @statistic("value_loss+value_loss_unclipped")
 def value_loss_kept(view: RunView) -> Fact | None:
     """Return what value clipping leaves of the value loss."""
-    clipped, whole = series_of(view, "value_loss"), series_of(view, "value_loss_unclipped")
+    clipped, whole = view.logged("value_loss"), view.logged("value_loss_unclipped")
     if clipped is None or whole is None:
         return None
     left, all_of_it = paired(clipped, whole)
@@ -146,15 +144,15 @@ def value_loss_kept(view: RunView) -> Fact | None:
 @statistic("clip_range_vf+episode_return")
 def value_clip_over_returns(view: RunView) -> Fact | None:
     """Return the value clip range over the largest |return|."""
-    logged = values_of(view, "clip_range_vf")
+    logged = view.values("clip_range_vf")
     size = view.given("clip_range_vf") if logged is None else float(median(logged))
-    returns = values_of(view, "episode_return", "returns_mean", "reward_mean")
+    returns = view.values("episode_return", "returns_mean", "reward_mean")
     if size is None or returns is None or np.abs(returns).max() == 0:
         return None
     over = size / float(np.abs(returns).max())
     return fact(
         over,
-        series_of(view, "value_loss"),
+        view.logged("value_loss"),
         f"values may move by {size:g} beside returns of {np.abs(returns).max():.3g}",
     )
 
@@ -167,14 +165,14 @@ def critic_drowns_policy(view: RunView) -> Fact | None:
     whose outputs begin at 1 and whose weights move by the learning rate per step: such a loss does not fall. Far beyond
     the squared returns they are not the rewards'.
     """
-    losses, usual = series_of(view, "value_loss"), view.value("divergence_usual")
+    losses, usual = view.logged("value_loss"), view.value("divergence_usual")
     stands = view.holds("policy_stands") if usual is None else usual < 5e-6
     left = view.value("value_loss_left")
     if losses is None or (stands is None and left is None):
         return None
     size = float(finite_median(losses.values))
     beside = "beside a policy that stands still" if usual is None else f"at a KL of {usual:.2g}"
-    norms = values_of(view, "grad_norm")
+    norms = view.values("grad_norm")
     norm = 0.0 if norms is None else float(median(norms))
     stays = left is not None and left > HALF_LEFT
     small = usual is not None and usual < NEXT_TO_NO_KL and norm > 10 * SWAMPED
@@ -195,7 +193,7 @@ def critic_drowns_policy(view: RunView) -> Fact | None:
 @statistic("value_clip_fraction")
 def values_clipped_usually(view: RunView) -> Fact | None:
     """Return the median share of value predictions that are clipped."""
-    clipped = series_of(view, "value_clip_fraction")
+    clipped = view.logged("value_clip_fraction")
     if clipped is None or len(finite(clipped)) < MANY:
         return None
     part = float(median(finite(clipped)))
@@ -208,9 +206,9 @@ def value_loss_over_returns(view: RunView) -> Fact | None:
 
     None where all of these are 0, and of few records: an untrained critic may be off by anything.
     """
-    loss = series_of(view, "value_loss")
+    loss = view.logged("value_loss")
     paid = ("episode_return", "eval_return", "reward_mean", "reward_total", "reward_std")
-    held = [np.abs(values).max() for name in paid if (values := values_of(view, name)) is not None]
+    held = [np.abs(values).max() for name in paid if (values := view.values(name)) is not None]
     largest = float(max(held, default=0.0))
     if loss is None or not largest or len(finite(loss)) < MANY:
         return None

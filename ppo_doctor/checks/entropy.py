@@ -20,8 +20,6 @@ from ppo_doctor.checks.series import (
     entropy_of,
     fact,
     finite,
-    series_of,
-    values_of,
 )
 from ppo_doctor.checks.statistics import ENTROPIES, REWARDS_LOGGED, each_with, statistic
 from ppo_doctor.model.arrays import finite_of, median, quantile
@@ -164,13 +162,13 @@ def certain_short(view: RunView) -> Fact | None:
 
 def bonus_of(view: RunView) -> float | None:
     """Return the coefficient of the entropy bonus: logged, else as the loss holds it, else configured."""
-    logged = values_of(view, "entropy_coef")
+    logged = view.values("entropy_coef")
     if logged is not None:
         return float(logged[0])
     held = view.value("bonus_in_loss")
     if held is not None:
         return held
-    return view.number("ent_coef") if view.configured("ent_coef") else None
+    return view.given("ent_coef")
 
 
 @statistic("entropy_coef", "ent_coef", "loss+policy_loss+entropy")
@@ -181,7 +179,7 @@ def entropy_bonus(view: RunView) -> Fact | None:
     entropy is seen to fall, and None tells nothing where it is not.
     """
     bonus = bonus_of(view)
-    series = series_of(view, "entropy_coef")
+    series = view.logged("entropy_coef")
     held = view.fact("bonus_in_loss") if series is None else None
     if held is not None:
         return replace(held, name="entropy_bonus")
@@ -305,7 +303,7 @@ def reference_growth(view: RunView) -> Fact | None:
     and the root of that where they do not; the KL grows with the square of the distance. The first sixteenth is left
     out: rates are still warming up there.
     """
-    series, size = series_of(view, "ref_kl"), _apart(view)
+    series, size = view.logged("ref_kl"), _apart(view)
     if series is None or len(size) < MANY:
         return None
     count = len(size)
@@ -319,7 +317,7 @@ def reference_growth(view: RunView) -> Fact | None:
 @statistic("ref_kl")
 def reference_largest(view: RunView) -> Fact | None:
     """Return the ninth decile of the KL to the reference, per token or summed, as it is logged."""
-    series, size = series_of(view, "ref_kl"), _apart(view)
+    series, size = view.logged("ref_kl"), _apart(view)
     if series is None or len(size) < MANY:
         return None
     most = float(quantile(size, LARGEST))
@@ -327,7 +325,7 @@ def reference_largest(view: RunView) -> Fact | None:
 
 
 def _apart(view: RunView) -> FloatArray:
-    series = series_of(view, "ref_kl")
+    series = view.logged("ref_kl")
     return np.empty(0) if series is None else np.abs(finite(series))
 
 

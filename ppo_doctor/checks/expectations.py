@@ -37,7 +37,7 @@ def clip_range_gap(view: RunView) -> Fact | None:
 
 def _overruled_in_verl(view: RunView) -> Fact | None:
     """The loss reads clip_ratio_low and clip_ratio_high where they are set, and clip_ratio only where they are not."""
-    unread, low = _found(view, "clip_range_unused"), _found(view, "clip_range")
+    unread, low = view.given_setting("clip_range_unused"), view.given_setting("clip_range")
     if unread is None or low is None or low.key == unread.key:
         return None
     high = view.run.config.get("clip_range_high")
@@ -54,7 +54,7 @@ def _overruled_in_verl(view: RunView) -> Fact | None:
 def _switched_off_in_roll(view: RunView) -> Fact | None:
     """Return whether the two-sided range is given and its switch is off."""
     one, switch = view.run.config.get("clip_range"), view.run.config.get("use_clip_range")
-    sides = [s for name in ("clip_range_unused", "clip_range_high") if (s := _found(view, name)) is not None]
+    sides = [s for name in ("clip_range_unused", "clip_range_high") if (s := view.given_setting(name)) is not None]
     if not sides or one is None or switch is None:
         return None
     dead = [(gap, side) for side in sides if (gap := _gap(side, [one]))]
@@ -88,7 +88,7 @@ def _switched(switch: str, coefficient: str) -> Callable[[RunView], Iterator[tup
     """Return a look at a coefficient behind a switch that the file turns off."""
 
     def look(view: RunView) -> Iterator[tuple[Setting, str]]:
-        turned, given = _found(view, switch), _found(view, coefficient)
+        turned, given = view.given_setting(switch), view.given_setting(coefficient)
         if turned is None or given is None or isinstance(given.value, bool | str) or not given.value:
             return
         if given.value == USUAL.get((view.run.framework, coefficient)):
@@ -99,14 +99,14 @@ def _switched(switch: str, coefficient: str) -> Callable[[RunView], Iterator[tup
 
 
 def _unapplied_norm(view: RunView) -> Iterator[tuple[Setting, str]]:
-    bound = _found(view, "max_grad_norm_unused")
+    bound = view.given_setting("max_grad_norm_unused")
     if bound is not None:
         usual = bound.value in (None, 1.0)
         yield bound, "" if usual else "this trainer clips no gradient unless DeepSpeed does"
 
 
 def _synced_reference(view: RunView) -> Iterator[tuple[Setting, str]]:
-    synced, coefficient = _found(view, "sync_ref_model"), view.run.config.get("kl_coef")
+    synced, coefficient = view.given_setting("sync_ref_model"), view.run.config.get("kl_coef")
     if synced is not None and synced.value is True and coefficient is not None:
         yield synced, "" if coefficient.value else f"there is no reference model while {coefficient.key} is 0"
 
@@ -118,11 +118,6 @@ _LOOKS = (
     _unapplied_norm,
     _synced_reference,
 )
-
-
-def _found(view: RunView, name: str) -> Setting | None:
-    """Return a setting that was found, rather than a framework's default."""
-    return view.run.config.get(name) if view.configured(name) else None
 
 
 def _shown(setting: Setting) -> str:

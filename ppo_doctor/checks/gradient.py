@@ -13,7 +13,6 @@ from ppo_doctor.checks.series import (
     condition_series,
     fact,
     finite,
-    series_of,
     zero_share,
 )
 from ppo_doctor.checks.statistics import statistic
@@ -34,7 +33,7 @@ NO_GRADIENT = ("None of the inputs have requires_grad", "does not require grad")
 @statistic("grad_norm", "actor_grad_norm")
 def gradient_zero_share(view: RunView) -> Fact | None:
     """Return the share of records with a gradient norm of exactly 0."""
-    series = series_of(view, "actor_grad_norm", "grad_norm")
+    series = view.logged("actor_grad_norm", "grad_norm")
     zeros = zero_share(series)
     if series is None or zeros is None:
         return None
@@ -47,7 +46,7 @@ def gradient_said_missing(view: RunView) -> Fact | None:
 
     A pass without gradients gives the same warning, as that of a reference does: there the norm is not 0.
     """
-    series = series_of(view, "actor_grad_norm", "grad_norm")
+    series = view.logged("actor_grad_norm", "grad_norm")
     told = next((note for note in view.run.notes if any(text in note.text for text in NO_GRADIENT)), None)
     if series is None or not len(finite(series)):
         return None
@@ -59,8 +58,8 @@ def gradient_said_missing(view: RunView) -> Fact | None:
 @statistic("loss+grad_norm+reward_std")
 def silent_on_paid_batches(view: RunView) -> Fact | None:
     """Tell whether loss and gradient are exactly 0 though rewards differ inside the groups."""
-    loss, deviations = series_of(view, "loss"), series_of(view, "reward_std")
-    flat = series_of(view, "frac_reward_zero_std")
+    loss, deviations = view.logged("loss"), view.logged("reward_std")
+    flat = view.logged("frac_reward_zero_std")
     zeros = view.value("gradient_zero_share")
     if loss is None or deviations is None or zeros is None:
         return None
@@ -73,7 +72,7 @@ def silent_on_paid_batches(view: RunView) -> Fact | None:
 @statistic("grad_norm+truncated_fraction")
 def silent_where_all_cut(view: RunView) -> Fact | None:
     """Tell whether the gradient is exactly 0 in just those records in which every completion was cut."""
-    cut, norms = series_of(view, "truncated_fraction"), series_of(view, "grad_norm")
+    cut, norms = view.logged("truncated_fraction"), view.logged("grad_norm")
     if cut is None or norms is None:
         return None
     by_step = dict(zip(norms.axis.steps.tolist(), norms.values.tolist(), strict=True))
@@ -92,7 +91,7 @@ def silent_where_all_cut(view: RunView) -> Fact | None:
 @statistic("max_grad_norm")
 def clip_norm(view: RunView) -> Fact | None:
     """Return the configured bound of the gradient norm."""
-    bound = view.number("max_grad_norm") if view.configured("max_grad_norm") else None
+    bound = view.given("max_grad_norm")
     return None if bound is None else fact(bound, None, f"gradients are clipped to a norm of {bound:g}")
 
 
@@ -188,7 +187,7 @@ def gradient_over_epsilon(view: RunView) -> Fact | None:
 
 
 def _epsilon(view: RunView) -> float | None:
-    told = view.number("adam_eps") if view.configured("adam_eps") else None
+    told = view.given("adam_eps")
     if told is not None:
         return told if told > 0 else None
     for key, value in view.run.config_raw.items():

@@ -17,8 +17,6 @@ from ppo_doctor.checks.series import (
     condition,
     fact,
     finite,
-    series_of,
-    values_of,
     zero_share,
 )
 from ppo_doctor.checks.statistics import statistic
@@ -62,7 +60,7 @@ def rate_largest(view: RunView) -> Fact | None:
     """Return the largest learning rate of Adam: logged, with the step at which it is reached, else configured."""
     if _plain_descent(view):
         return None
-    series = series_of(view, "learning_rate")
+    series = view.logged("learning_rate")
     if series is not None:
         most = float(finite(series).max())
         at = int(np.argmax(series.values == most))
@@ -78,15 +76,13 @@ def rate_largest(view: RunView) -> Fact | None:
 def rate_reach(view: RunView) -> Fact | None:
     """Return the log-ratio, in nats, that the logged rate can add up to over all updates of the run."""
     rate = view.value("rate_largest")
-    updates = series_of(view, "policy_loss", "approx_kl", "entropy", "loss", "clip_fraction")
+    updates = view.logged("policy_loss", "approx_kl", "entropy", "loss", "clip_fraction")
     if rate is None or updates is None:
         return None
     known = view.value("updates_effective")
     steps = len(updates) * max(1.0, min(known or FEW_UPDATES, MANY_UPDATES))
     reach = rate * (NATS_PER_RATE_COMPLETIONS if of_completions(view) else NATS_PER_RATE) * steps
-    return fact(
-        reach, series_of(view, "learning_rate"), f"{steps:g} steps at {rate:.3g} reach {reach:.2g} nats at most"
-    )
+    return fact(reach, view.logged("learning_rate"), f"{steps:g} steps at {rate:.3g} reach {reach:.2g} nats at most")
 
 
 @statistic("learning_rate")
@@ -97,7 +93,7 @@ def rate_ordinary(view: RunView) -> Fact | None:
         return None
     least = ORDINARY_COMPLETIONS if of_completions(view) else ORDINARY
     holds = both(rate >= least and not _followed(view), None if reach is None else reach >= UNMOVED)
-    return condition(holds, series_of(view, "learning_rate"), f"the learning rate is {rate:.3g}")
+    return condition(holds, view.logged("learning_rate"), f"the learning rate is {rate:.3g}")
 
 
 def _followed(view: RunView) -> bool:
@@ -117,7 +113,7 @@ def of_completions(view: RunView) -> bool:
 @statistic("learning_rate")
 def rate_zero_share(view: RunView) -> Fact | None:
     """Return the share of records with a learning rate of exactly 0; a warm-up begins there, with a record or two."""
-    rates = series_of(view, "learning_rate")
+    rates = view.logged("learning_rate")
     zeros: float | None
     if rates is not None:
         zeros = zero_share(rates, WARMING + 1)
@@ -138,7 +134,7 @@ def rate_spent_at(view: RunView) -> Fact | None:
 
     Where no rate is logged, the share of what is planned over which it is configured to decay.
     """
-    series = series_of(view, "learning_rate")
+    series = view.logged("learning_rate")
     if series is None:
         planned = view.fact("decay_share") if view.run.series else None
         return planned and replace(planned, name="rate_spent_at")
@@ -156,7 +152,7 @@ def rate_spent_at(view: RunView) -> Fact | None:
 @statistic("learning_rate+entropy", "learning_rate+ref_kl")
 def rate_warms_up_for_ever(view: RunView) -> Fact | None:
     """Tell whether the rate still rises in the last record, is small there, and the policy has not moved."""
-    series = series_of(view, "learning_rate")
+    series = view.logged("learning_rate")
     if series is None or len(series) < 6:
         return None
     rates = finite(series)
@@ -196,7 +192,7 @@ def kl_left_without_rate(view: RunView) -> Fact | None:
 
 def _kl_by_rate(view: RunView) -> tuple[Series, float, float, str] | None:
     """Return the KL, its median size at next to no rate and at a third of the rate and more, and both as a sentence."""
-    rates, divergence = series_of(view, "learning_rate"), divergence_of(view)
+    rates, divergence = view.logged("learning_rate"), divergence_of(view)
     sizes = beside(rates, divergence)
     if rates is None or divergence is None or sizes is None:
         return None
@@ -269,13 +265,13 @@ def _stays_near(view: RunView) -> bool:
 
 def _little_clipped(view: RunView) -> bool:
     """Tell whether samples are clipped at times, and few of them in every record: then ratios hardly spread."""
-    clipped = values_of(view, "clip_fraction")
+    clipped = view.values("clip_fraction")
     return clipped is not None and len(clipped) >= SEVERAL and 0 < float(clipped.max()) < FEW
 
 
 def _leaves_slowly(view: RunView) -> bool:
     """Tell whether the first updates took the policy away from its reference, and not far."""
-    apart = values_of(view, "ref_kl")
+    apart = view.values("ref_kl")
     return (
         apart is not None and len(apart) >= SEVERAL and bool((apart[1:4] > STILL_KL).all() and (apart[:4] < NEAR).all())
     )
@@ -284,7 +280,7 @@ def _leaves_slowly(view: RunView) -> bool:
 def _small_updates(view: RunView) -> bool:
     """Tell whether the KL of updates of several steps is known to be that of small steps, in every record."""
     usual, most = (view.value(f"divergence_{name}") for name in ("usual", "largest"))
-    away = values_of(view, "ratio_abs_dev")
+    away = view.values("ratio_abs_dev")
     if usual is None and away is not None:  # of one step on a batch alone no ratio but 1 is seen
         return median(away) > STILL_RATIO and float(away.max()) <= NEAR_RATIO
     if usual is None or most is None or not view.holds("several_updates"):

@@ -14,7 +14,6 @@ from ppo_doctor.checks.series import (
     fact,
     finite,
     generation_starts,
-    series_of,
     zero_share,
 )
 from ppo_doctor.checks.statistics import statistic
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 @statistic("policy_loss")
 def surrogate_high(view: RunView) -> Fact | None:
     """Return the 90th percentile of the absolute policy loss."""
-    series = series_of(view, "policy_loss")
+    series = view.logged("policy_loss")
     if series is None:
         return None
     high = float(quantile(np.abs(finite(series)), 0.9))
@@ -39,7 +38,7 @@ def surrogate_high(view: RunView) -> Fact | None:
 @statistic("policy_loss")
 def surrogate_zero_share(view: RunView) -> Fact | None:
     """Return the share of records in which the policy loss is exactly 0."""
-    series = series_of(view, "policy_loss")
+    series = view.logged("policy_loss")
     zeros = zero_share(series, fewest=3)
     if series is None or zeros is None:
         return None
@@ -101,11 +100,11 @@ NOTHING = 1e-5
 
 def _terms(view: RunView) -> tuple[Series, list[Series], FloatArray] | None:
     """Return the loss, the terms that vary beside it, and the finite rows of what they add, then of each of them."""
-    loss = series_of(view, "loss")
-    policy = beside(loss, series_of(view, "policy_loss"))
+    loss = view.logged("loss")
+    policy = beside(loss, view.logged("policy_loss"))
     if loss is None or policy is None:
         return None
-    held = (beside(loss, series_of(view, *names)) for names in (*((name,) for name in TERMS), PENALTIES))
+    held = (beside(loss, view.logged(*names)) for names in (*((name,) for name in TERMS), PENALTIES))
     terms = [one for one in held if one is not None]
     if any(_of_other_samples(loss, one) for one in (policy, *terms)):
         return None
@@ -170,7 +169,7 @@ def penalty_in_loss(view: RunView) -> Fact | None:
 
     Of a KL term that has its coefficient already only the sign is told, where it pays.
     """
-    penalty = series_of(view, *PENALTIES)
+    penalty = view.logged(*PENALTIES)
     found = None if penalty is None else _in_loss(view, penalty.name, 1)
     if penalty is None or found is None or not isinstance(found.value, float):
         return None
@@ -232,7 +231,7 @@ def surrogate_zero_of_updates(view: RunView) -> Fact | None:
 
 def _held(view: RunView, name: str) -> Series | None:
     """Return a metric of at least three finite values."""
-    series = series_of(view, name)
+    series = view.logged(name)
     return series if series is not None and np.isfinite(series.values).sum() >= FEWEST else None
 
 

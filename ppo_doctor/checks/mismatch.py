@@ -18,8 +18,6 @@ from ppo_doctor.checks.series import (
     finite,
     late,
     paired,
-    series_of,
-    values_of,
 )
 from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, finite_median, finite_of, median, quantile
@@ -52,7 +50,7 @@ def clipped_from_the_start(view: RunView) -> Fact | None:
     if first is None or usual is None:
         return None
     return fact(
-        min(first, usual), series_of(view, "clip_fraction"), f"{first:.2g} are clipped at first and {usual:.2g} usually"
+        min(first, usual), view.logged("clip_fraction"), f"{first:.2g} are clipped at first and {usual:.2g} usually"
     )
 
 
@@ -70,7 +68,7 @@ def temperatures_apart(view: RunView) -> Fact | None:
 @statistic("policy_lag")
 def lag_usual(view: RunView) -> Fact | None:
     """Return the median lag of samples in updates; a batch takes several versions where these are optimizer steps."""
-    series, each = series_of(view, "policy_lag"), 1.0
+    series, each = view.logged("policy_lag"), 1.0
     if series is None or not len(finite(series)):
         return None
     if "versions_are_steps" in view.run.facts:
@@ -82,7 +80,7 @@ def lag_usual(view: RunView) -> Fact | None:
 @statistic("policy_lag")
 def lag_at_end(view: RunView) -> Fact | None:
     """Return the lag of the sampler's weights at the end where it only ever grew; else 0."""
-    series = series_of(view, "policy_lag")
+    series = view.logged("policy_lag")
     if series is None or len(series) < 4:
         return None
     lags = finite(series)
@@ -92,10 +90,10 @@ def lag_at_end(view: RunView) -> Fact | None:
 
 def _first_reference(view: RunView) -> float | None:
     """Return the reference KL of the first record, where that was made before any step: not in thinned logs."""
-    series = series_of(view, "ref_kl")
+    series = view.logged("ref_kl")
     if series is None or len(series) < 2 or not np.isfinite(series.values[:2]).all():
         return None
-    moved = series_of(view, "approx_kl")
+    moved = view.logged("approx_kl")
     size = abs(float(moved.values[0])) if moved is not None and np.isfinite(moved.values[0]) else None
     silent = size == 0 and view.holds("several_updates")  # the policy compared with itself
     if silent or (size is not None and size > LEFT_AT_ONCE * abs(float(series.values[0]))):
@@ -124,13 +122,13 @@ def _beyond_an_interval(view: RunView, first: float, gap: int) -> bool:
     A log-ratio grows by what a step makes at most, and a KL is half its square: by the KL of the updates where that is
     logged, else by the learning rate. No where neither is told.
     """
-    moved = series_of(view, "approx_kl")
+    moved = view.logged("approx_kl")
     updates = view.value("updates_effective") or FEW_UPDATES
     if moved is not None and np.isfinite(moved.values[0]):
         # statistics of all minibatches are those of one batch, whatever the steps of the log count
         steps = updates if (moved.aggregation or "").startswith("all minibatches") else gap
         return abs(first) > FAR_BEYOND * abs(float(moved.values[0])) * max(1.0, steps) ** 2
-    rates, configured = series_of(view, "learning_rate"), view.given("learning_rate")
+    rates, configured = view.logged("learning_rate"), view.given("learning_rate")
     rate = configured if rates is None else float(finite(rates)[:2].max())
     if rate is None or not of_completions(view):
         return False
@@ -150,7 +148,7 @@ def reference_first(view: RunView) -> Fact | None:
     first = _first_reference(view)
     if first is not None and first < 0 and abs(first) > LEAST_NEGATIVE:
         return None
-    series = series_of(view, "ref_kl")
+    series = view.logged("ref_kl")
     return (
         None
         if first is None or series is None
@@ -161,7 +159,7 @@ def reference_first(view: RunView) -> Fact | None:
 @statistic("ref_kl")
 def reference_end(view: RunView) -> Fact | None:
     """Return the KL to the reference per token at the end of the run; None where it is a sum over tokens."""
-    series = series_of(view, "ref_kl")
+    series = view.logged("ref_kl")
     summed = series is None or "sum" in (series.aggregation or "") or series.estimator is None
     if series is None or summed or len(finite(series)) < LEAST:
         return None
@@ -176,7 +174,7 @@ def reference_follows(view: RunView) -> Fact | None:
     None where every number is written as 0 and nothing, not its name either, says that there is a penalty: then none
     may be computed.
     """
-    series, paid = series_of(view, "ref_kl"), series_of(view, "kl_coef")
+    series, paid = view.logged("ref_kl"), view.logged("kl_coef")
     if series is None:
         return None
     never = bool((finite(series) == 0).all())
@@ -192,11 +190,11 @@ def reference_follows(view: RunView) -> Fact | None:
 @statistic("kl_penalty_reward+ref_kl", "kl_coef", "loss+policy_loss+ref_kl", "kl_term+ref_kl")
 def penalty_coefficient(view: RunView) -> Fact | None:
     """Return the coefficient of the KL penalty: as logged, else as rewards or the loss hold it, else as configured."""
-    logged = series_of(view, "kl_coef")
+    logged = view.logged("kl_coef")
     if logged is not None and view.run.keys.get(logged.raw) != "guessed":
         first = float(finite(logged)[0])
         return fact(first, logged, f"{logged.raw} is {first:g} at first")
-    paid, kl = series_of(view, "kl_penalty_reward"), series_of(view, "ref_kl")
+    paid, kl = view.logged("kl_penalty_reward"), view.logged("ref_kl")
     if paid is not None and kl is not None:
         taken, apart = paired(paid, kl)
         known = np.abs(apart) > 1e-4
@@ -206,7 +204,7 @@ def penalty_coefficient(view: RunView) -> Fact | None:
     held = view.fact("penalty_in_loss") or _of_term(view)
     if held is not None:
         return replace(held, name="penalty_coefficient")
-    if kl is None and series_of(view, "approx_kl") is None:
+    if kl is None and view.logged("approx_kl") is None:
         return None  # a penalty of which no KL is logged is not seen to act
     names = [name for name in ("kl_coef", "kl_loss_coef") if view.configured(name)]
     size_set = view.number(names[0]) if names else None
@@ -215,7 +213,7 @@ def penalty_coefficient(view: RunView) -> Fact | None:
 
 def _of_term(view: RunView) -> Fact | None:
     """Return the logged KL term of the loss over the KL, where that is one number."""
-    term, kl = series_of(view, "kl_term"), series_of(view, "ref_kl")
+    term, kl = view.logged("kl_term"), view.logged("ref_kl")
     if term is None or kl is None:
         return None
     held, apart = paired(term, kl)
@@ -236,17 +234,17 @@ def penalty_over_spread(view: RunView) -> Fact | None:
     The best policy under it is the reference times exp(reward/coefficient): it stays there where this is above 1. Three
     deviations count as 0.5 at least.
     """
-    found, deviations = view.fact("penalty_coefficient"), values_of(view, "reward_std")
+    found, deviations = view.fact("penalty_coefficient"), view.values("reward_std")
     if found is None or found.number is None:
         return None
     scale = 1.0 if deviations is None else max(0.5, 3 * float(median(deviations)))
-    return fact(found.number / scale, series_of(view, "kl_penalty_reward", "kl_coef", "ref_kl"), found.says)
+    return fact(found.number / scale, view.logged("kl_penalty_reward", "kl_coef", "ref_kl"), found.says)
 
 
 @statistic("kl_coef")
 def penalty_growth(view: RunView) -> Fact | None:
     """Return the highest over the first coefficient of the KL penalty, where it rises in most records; else 1."""
-    series = series_of(view, "kl_coef")
+    series = view.logged("kl_coef")
     sizes = None if series is None else finite(series)
     if series is None or sizes is None or len(sizes) < 4 or sizes[0] == 0:
         return None
@@ -257,7 +255,7 @@ def penalty_growth(view: RunView) -> Fact | None:
 @statistic("loss+ref_kl")
 def penalty_is_loss(view: RunView) -> Fact | None:
     """Return the loss over the reference KL where the policy stays at the reference: the penalty carries the loss."""
-    loss, kl = series_of(view, "loss"), series_of(view, "ref_kl")
+    loss, kl = view.logged("loss"), view.logged("ref_kl")
     if loss is None or kl is None:
         return None
     size, apart = float(finite_median(np.abs(loss.values))), float(finite_median(np.abs(kl.values)))
@@ -294,7 +292,7 @@ def kl_beyond_reference(view: RunView) -> Fact | None:
     both_kls = _kls(view)
     if both_kls is None:
         return None
-    clipped = values_of(view, "clip_fraction")
+    clipped = view.values("clip_fraction")
     guessed = view.run.keys.get(both_kls[0].raw) == "guessed"
     if guessed and (clipped is None or float(median(clipped[:BEGINNING])) < CLIPPED_BY_IT):
         return None  # so large a KL clips samples: it may be another number
@@ -303,7 +301,7 @@ def kl_beyond_reference(view: RunView) -> Fact | None:
 
 def _kls(view: RunView) -> _Kls | None:
     """Return the KL of an update and that to the reference, with the sizes of both in the records that hold both."""
-    reference, update = series_of(view, "ref_kl"), series_of(view, "approx_kl")
+    reference, update = view.logged("ref_kl"), view.logged("approx_kl")
     if reference is None or update is None:
         return None
     sizes, origins = (np.abs(values) for values in paired(update, reference))

@@ -21,8 +21,6 @@ from ppo_doctor.checks.series import (
     fact,
     finite,
     late,
-    series_of,
-    values_of,
 )
 from ppo_doctor.checks.statistics import REWARDS_LOGGED, statistic
 from ppo_doctor.model.arrays import median, quantile
@@ -66,7 +64,7 @@ GROWN = 2
 
 def divergence_of(view: RunView) -> Series | None:
     """Return the logged KL between the old and the new policy."""
-    return series_of(view, "approx_kl", "approx_kl_k2", "approx_kl_k1")
+    return view.logged("approx_kl", "approx_kl_k2", "approx_kl_k1")
 
 
 def _divergence(view: RunView, pick: Callable[[FloatArray], float], where: str) -> Fact | None:
@@ -121,7 +119,7 @@ _OF_RATIOS = ("ratio_std", "ratio_abs_dev", "ratio_max", "ratio_min")
 
 def never_clipped(view: RunView) -> bool | None:
     """Return whether no sample was ever clipped, for none of a ratio that never spreads is."""
-    clipped, spread = values_of(view, "clip_fraction"), values_of(view, "ratio_std")
+    clipped, spread = view.values("clip_fraction"), view.values("ratio_std")
     if clipped is None and spread is not None and bool((spread < RATIO_NOISE).all()):
         return True
     return None if clipped is None else bool((clipped == 0).all())
@@ -149,7 +147,7 @@ def _ratios_at_one(view: RunView) -> bool | None:
     told = departure is not None and not set(_OF_RATIOS).isdisjoint(view.run.series)
     if departure is not None and told and departure.resolution == EXACT and not departure.values.any():
         return True  # by more than its digits: no ratio behind them is what the policy moved by
-    ratios = values_of(view, "ratio_mean")
+    ratios = view.values("ratio_mean")
     return None if ratios is None else bool((np.abs(ratios - 1) < RATIO_NOISE).all())
 
 
@@ -158,8 +156,8 @@ def _surrogate_at_noise(view: RunView) -> bool | None:
 
     Where only the whole loss is logged, and it is at noise, so is the surrogate in it; at exactly 0 nothing was in it.
     """
-    surrogate, losses = view.value("surrogate_high"), values_of(view, "policy_loss")
-    if losses is None and (whole := values_of(view, "loss")) is not None and len(whole):
+    surrogate, losses = view.value("surrogate_high"), view.values("policy_loss")
+    if losses is None and (whole := view.values("loss")) is not None and len(whole):
         return 0 < median(np.abs(whole)) <= float(quantile(np.abs(whole), 0.9)) <= SURROGATE_NOISE or None
     if surrogate is None or (losses is not None and abs(float(median(losses))) > OFFSET):
         return None
@@ -175,12 +173,12 @@ def _may_be_unlogged(view: RunView, unclipped: bool | None, at_one: bool | None,
 
 
 def _witness(view: RunView) -> Series | None:
-    return divergence_of(view) or series_of(view, "ratio_mean", "policy_loss", "clip_fraction", "loss")
+    return divergence_of(view) or view.logged("ratio_mean", "policy_loss", "clip_fraction", "loss")
 
 
 def _flatness(view: RunView) -> str:
     told = view.says("divergence_high", "surrogate_high", "losses_repeat")
-    clipped = series_of(view, "clip_fraction")
+    clipped = view.logged("clip_fraction")
     if view.value("updates_effective") == 1:
         clipped = None  # of one update per batch it is 0 by construction, and shows nothing
     most = "" if clipped is None else f"{clipped.raw} reaches {np.nanmax(clipped.values):.3g}"
@@ -189,7 +187,7 @@ def _flatness(view: RunView) -> str:
 
 def stays_at_reference(view: RunView) -> bool | None:
     """Return whether the policy is next to the reference in every record; None where no KL to it is logged."""
-    reference = values_of(view, "ref_kl")
+    reference = view.values("ref_kl")
     if reference is None:
         return None
     return bool(np.abs(reference).max() < AT_REFERENCE) and not left_the_reference(view)
@@ -207,7 +205,7 @@ def left_the_reference(view: RunView) -> bool | None:
 
     Of a policy that stands the KL is rounding, or what two passes differ by, and has no course.
     """
-    series = values_of(view, "ref_kl")
+    series = view.values("ref_kl")
     if series is None:
         return None
     end, begin = (abs(float(part(series, 2).mean())) for part in (late, early))
@@ -222,13 +220,13 @@ def left_the_reference(view: RunView) -> bool | None:
 def moves_apart_from_ratio(view: RunView) -> Fact | None:
     """Tell whether the policy changes by a witness that no old log-prob enters: entropy, update norm, a probe's KL."""
     entropy = view.holds("entropy_moves")
-    norms, probe = values_of(view, "update_norm"), values_of(view, "probe_kl")
+    norms, probe = view.values("update_norm"), view.values("probe_kl")
     stepped = None if norms is None or not len(norms) else bool(median(norms) > 0)
     probed = None if probe is None or not len(probe) else bool(median(probe) > STILL_KL)
     told = [s.raw for s in map(view.run.series.get, ("update_norm", "probe_kl")) if s is not None]
     says = "; ".join(filter(None, (view.says("entropy_moves"), " and ".join(told) and f"{' and '.join(told)} above 0")))
     moves = False if is_the_reference(view) else any_known(entropy, stepped, probed)
-    return condition(moves, series_of(view, "update_norm", "probe_kl", "entropy", "entropy_loss"), says)
+    return condition(moves, view.logged("update_norm", "probe_kl", "entropy", "entropy_loss"), says)
 
 
 @statistic("entropy", "entropy_loss", "action_std", "ref_kl", "reward_mean", "episode_return", "eval_return")
@@ -243,7 +241,7 @@ def policy_moves(view: RunView) -> Fact | None:
     far = None if usual is None else usual > MOVING_KL
     moves = any_known(apart, left_the_reference(view), paid, far)
     says = view.says("moves_apart_from_ratio", "reward_course")
-    return condition(moves, series_of(view, "entropy", "entropy_loss", "ref_kl", *REWARDS), says)
+    return condition(moves, view.logged("entropy", "entropy_loss", "ref_kl", *REWARDS), says)
 
 
 def _reward_moves(view: RunView) -> bool:
@@ -252,7 +250,7 @@ def _reward_moves(view: RunView) -> bool:
     A moving average is like its neighbours whatever it averages, and begins with few episodes.
     """
     trend, blocks = (view.value(name) for name in ("reward_trend", "reward_course"))
-    reward = series_of(view, *REWARDS)
+    reward = view.logged(*REWARDS)
     averaged = reward is not None and reward.aggregation == "moving average"
     return abs(trend or 0.0) > TREND or (not averaged and abs(blocks or 0.0) > BLOCKS)
 
@@ -283,7 +281,7 @@ def policy_stands(view: RunView) -> Fact | None:
         # With one update per batch the ratio is 1 by construction: the entropy alone can tell.
         stays = view.holds("entropy_stands")
         return condition(stays, _witness(view), view.says("entropy_stands"))
-    gradient = series_of(view, "actor_grad_norm", "grad_norm")
+    gradient = view.logged("actor_grad_norm", "grad_norm")
     silent = gradient is not None and not finite(gradient).any() and _at_one_in_print(view)
     if gradient is not None and silent and view.holds("policy_moves") is not True:
         return condition(True, gradient, f"{gradient.raw} is 0 in every record, and the ratio 1")
@@ -295,7 +293,7 @@ def policy_stands(view: RunView) -> Fact | None:
     moved = _may_move(view) or left_the_reference(view) is True
     if stands is False and not moved and (rise is None or rise <= TREND):
         stands = True
-    unwatched = entropy_of(view) is None and values_of(view, "ref_kl") is None
+    unwatched = entropy_of(view) is None and view.values("ref_kl") is None
     several = view.holds("several_updates") is True
     if unwatched and several and rise is not None and abs(rise) <= TREND and _went_nowhere(view):
         stands = True  # what no entropy tells, a reward tells that stays where it is
@@ -360,7 +358,7 @@ def _entropy_is_one_number(view: RunView) -> bool:
 @statistic("approx_kl+value_loss", "policy_loss+entropy+value_loss")
 def policy_stands_beside_critic(view: RunView) -> Fact | None:
     """Tell whether the policy stands still though a critic is trained, whose errors whitening makes into advantages."""
-    critic, stands = series_of(view, "value_loss"), view.holds("policy_stands")
+    critic, stands = view.logged("value_loss"), view.holds("policy_stands")
     silent = view.value("surrogate_zero_share") or 0.0  # a loss of exactly 0 is moved by no noise
     holds = None if stands is None else stands and critic is not None and silent < 0.95
     told = view.says("policy_stands")
@@ -432,7 +430,7 @@ def divergence_fades(view: RunView) -> Fact | None:
         return None
     says = f"{series.raw} is {first:.3g} in the first {len(early)} records and {later:.3g} in the later half"
     excused = first < MOVING_KL or _slowed(view) or (view.value("reward_trend") or 0.0) > TREND
-    clipped = series_of(view, "clip_fraction")
+    clipped = view.logged("clip_fraction")
     if clipped is not None and (share := float((_later(finite(clipped)) == 0).mean())) < UNCLIPPED:
         excused = True
     elif clipped is not None:
@@ -471,7 +469,7 @@ def _share_lost(values: FloatArray, size: int) -> float:
 
 def _slowed(view: RunView) -> bool:
     """Tell whether the learning rate of the later half is far below that of the first records."""
-    rate = series_of(view, "learning_rate")
+    rate = view.logged("learning_rate")
     if rate is None:
         return view.value("decay_share") is not None
     held = finite(rate)

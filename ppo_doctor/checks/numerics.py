@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.checks.rewards import reward_of
-from ppo_doctor.checks.series import condition, fact, finite, series_of
+from ppo_doctor.checks.series import condition, fact, finite
 from ppo_doctor.checks.statistics import REWARDS_LOGGED, statistic
 from ppo_doctor.model.arrays import finite_median, median, quantile
 
@@ -60,7 +60,7 @@ def measured_on_a_line(view: RunView) -> Fact | None:
     """Return how many metrics of samples are a straight line over the records, exactly: a formula, no measurement."""
     told, on_line = None, []
     for name in ON_SAMPLES:
-        series = series_of(view, name)
+        series = view.logged(name)
         values = np.zeros(0) if series is None else finite(series)
         if series is None or len(values) < MEASURED:
             continue
@@ -220,7 +220,7 @@ def gradient_spikes(view: RunView) -> Fact | None:
 
 def _reward_gone_at(view: RunView, step: int) -> bool:
     """Tell whether the reward of the records after a step is below all of before, by more than half of its range."""
-    paid = series_of(view, *EARNED)
+    paid = view.logged(*EARNED)
     if paid is None:
         return False
     known = np.isfinite(paid.values)

@@ -20,8 +20,6 @@ from ppo_doctor.checks.series import (
     finite,
     late,
     on_average,
-    series_of,
-    values_of,
 )
 from ppo_doctor.checks.statistics import REWARDS_LOGGED, statistic
 from ppo_doctor.model.arrays import has_two_decimals, median
@@ -65,9 +63,9 @@ def reward_of(view: RunView, *names: str) -> tuple[Series, FloatArray] | None:
 
     What a step earns may be one number where episodes differ by their lengths: then what these earn.
     """
-    series = series_of(view, *(names or REWARDS))
+    series = view.logged(*(names or REWARDS))
     if series is not None and not names and series.name == "reward_mean" and constant(finite(series)):
-        series = series_of(view, "episode_return", "reward_mean")
+        series = view.logged("episode_return", "reward_mean")
     return None if series is None else (series, finite(series))
 
 
@@ -117,19 +115,19 @@ def _enough(view: RunView, values: FloatArray) -> int:
 
 def _alike_within(view: RunView, values: FloatArray) -> bool:
     """Tell whether the least and the largest of the episodes of each record are its mean."""
-    ends = [values_of(view, f"episode_return_{end}") for end in ("min", "max")]
+    ends = [view.values(f"episode_return_{end}") for end in ("min", "max")]
     return all(end is not None and len(end) == len(values) and bool((end == values).all()) for end in ends)
 
 
 def _at_limit(view: RunView, values: FloatArray) -> bool:
-    lengths = values_of(view, "episode_length")
+    lengths = view.values("episode_length")
     return lengths is not None and values[0] != 0 and abs(abs(values[0]) - lengths[-1]) <= SINGLE * lengths[-1]
 
 
 @statistic(*REWARDS_LOGGED)
 def reward_size(view: RunView) -> Fact | None:
     """Return the largest |reward| in the log as it is learned from, of a step where episodes' lengths are logged."""
-    found, lengths = reward_of(view), values_of(view, "episode_length")
+    found, lengths = reward_of(view), view.values("episode_length")
     if found is None:
         return None
     largest, steps = float(np.abs(found[1]).max()), 1.0 if lengths is None else max(1.0, float(median(lengths)))
@@ -155,7 +153,7 @@ def reward_fixed_elsewhere(view: RunView) -> Fact | None:
     found = reward_of(view)
     if spread is None or found is None:
         return None
-    deviations = values_of(view, "reward_std")
+    deviations = view.values("reward_std")
     varied_inside = deviations is not None and bool((deviations > 0).any())
     paid = float(found[1][0])
     earned = found[0].name in ("episode_return", "eval_return")
@@ -227,7 +225,7 @@ def reward_zero_share(view: RunView) -> Fact | None:
     found = reward_of(view)
     if found is None or len(found[1]) < 2 * FEWEST or not found[1].any():
         return None
-    best = values_of(view, "reward_max")
+    best = view.values("reward_max")
     bound = max(RARE * float(best.max()), 0.0) if best is not None and found[1].min() >= 0 else 0.0
     printed = found[0].resolution.absolute
     if printed <= RARE * float(np.abs(found[1]).max()):  # what is printed as 0 is next to nothing
@@ -339,7 +337,7 @@ def reward_rose_first(view: RunView) -> Fact | None:
 @statistic("episode_return+eval_return")
 def evaluation_beats_training(view: RunView) -> Fact | None:
     """Tell whether the evaluated policy earns more and more while the training episodes do not follow."""
-    trained, tested = series_of(view, "episode_return"), series_of(view, "eval_return")
+    trained, tested = view.logged("episode_return"), view.logged("eval_return")
     if trained is None or tested is None:
         return None
     one = course(finite(trained))
@@ -377,7 +375,7 @@ def movement_without_gain(view: RunView) -> Fact | None:
     if paid is None or spent is None:
         return None
     # a reward that wanders far from chance was gained and lost again by something else
-    every = (values_of(view, name) for name in REWARDS)  # what a step earns says little beside an episode's
+    every = (view.values(name) for name in REWARDS)  # what a step earns says little beside an episode's
     rises = any((one := course(values)) is not None and one.change > RISES for values in every if values is not None)
     flat = -3 < paid.change < 2 and abs(spent.change) > 4 and drift(blocks(found[1])) < WANDERS and not rises
     moved = abs(spent.end - spent.start) / max(0.3, abs(spent.start)) if flat else 0.0
@@ -389,7 +387,7 @@ def movement_without_gain(view: RunView) -> Fact | None:
 @statistic("reward_std", "reward_mean", "episode_return", "eval_return")
 def rewards_differ(view: RunView) -> Fact | None:
     """Tell whether samples are paid differently in more than an odd record: in a batch, or from record to record."""
-    deviations = series_of(view, "reward_std")
+    deviations = view.logged("reward_std")
     if deviations is not None:
         varied = bool((finite(deviations) > 0).mean() > ODD)
         return condition(varied, deviations, f"{deviations.raw} is above 0" if varied else "")
@@ -404,7 +402,7 @@ def rewards_differ(view: RunView) -> Fact | None:
 def signal_present(view: RunView) -> Fact | None:
     """Tell whether there was something to learn from: rewards that differ, or a critic that is trained."""
     differ = view.fact("rewards_differ")
-    critic = series_of(view, "value_loss")
+    critic = view.logged("value_loss")
     trained = None if critic is None else bool((finite(critic) > 0).any())
     known = [each for each in (None if differ is None else bool(differ.value), trained) if each is not None]
     says = (

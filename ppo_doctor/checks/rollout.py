@@ -21,8 +21,6 @@ from ppo_doctor.checks.series import (
     late,
     on_average,
     paired,
-    series_of,
-    values_of,
 )
 from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, correlation, finite_of, median
@@ -50,7 +48,7 @@ SMALLEST_SCALE = "loss scale already at minimum"
 def updates_per_reward(view: RunView) -> Fact | None:
     """Return how many optimizer steps are logged for each record with a reward, where it is logged per generation."""
     rewards = view.run.series.get("reward_mean")
-    updates = series_of(view, "loss", "policy_loss", "entropy")
+    updates = view.logged("loss", "policy_loss", "entropy")
     if rewards is None or updates is None or len(rewards) == 0:
         return None
     per = len(updates) / len(rewards)
@@ -67,7 +65,7 @@ def rewards_logged(view: RunView) -> Fact | None:
 @statistic("response_length+entropy")
 def lengths_repeat(view: RunView) -> Fact | None:
     """Tell whether a mean length that is no whole number is the same in every record while the policy moves."""
-    series = series_of(view, "response_length")
+    series = view.logged("response_length")
     if series is None or np.isfinite(series.values).sum() < 4:
         return None
     values = finite(series)
@@ -87,7 +85,7 @@ def rollout_repeats(view: RunView) -> Fact | None:
 @statistic("response_length")
 def length_kept(view: RunView) -> Fact | None:
     """Return the late over the first mean length of completions."""
-    series = series_of(view, "response_length")
+    series = view.logged("response_length")
     if series is None or len(series) < 4:
         return None
     values = finite(series)
@@ -98,7 +96,7 @@ def length_kept(view: RunView) -> Fact | None:
 @statistic("response_length")
 def length_late(view: RunView) -> Fact | None:
     """Return the mean length of completions at the end, in tokens."""
-    series = series_of(view, "response_length")
+    series = view.logged("response_length")
     if series is None or len(series) < 4:
         return None
     size = float(late(finite(series), 2).mean())
@@ -133,7 +131,7 @@ def groups_alike_at_first(view: RunView) -> Fact | None:
 
     With a pass rate p all G answers of a group earn alike by chance in p^G + (1 - p)^G of the groups.
     """
-    series, entropy = series_of(view, "frac_reward_zero_std"), series_of(view, "entropy")
+    series, entropy = view.logged("frac_reward_zero_std"), view.logged("entropy")
     if series is None or entropy is None or len(finite(series)) < AT_FIRST:
         return None
     alike = float(np.mean(finite(series)[:AT_FIRST]))
@@ -147,7 +145,7 @@ def groups_alike_at_first(view: RunView) -> Fact | None:
 def alike_by_chance(view: RunView) -> float:
     """Return the share of groups that earn alike by chance at first; 0 where rewards are no pass rate."""
     parts = [s for name, s in view.run.series.items() if name.startswith(PART) and passes(s)]
-    reward = series_of(view, "reward_mean")
+    reward = view.logged("reward_mean")
     graded = next(iter(parts), reward if reward is not None and passes(reward) else None)
     if graded is None:
         return 0.0
@@ -158,7 +156,7 @@ def alike_by_chance(view: RunView) -> float:
 
 def _first(view: RunView, name: str) -> float | None:
     """Return the first number of a metric."""
-    values = values_of(view, name)
+    values = view.values(name)
     return None if values is None else float(values[0])
 
 
@@ -195,7 +193,7 @@ def length_over_bound(view: RunView) -> Fact | None:
 
     A trainer that is not known may count the token that ends a completion beside those that the bound allows.
     """
-    series, bound = series_of(view, "response_length"), view.given("max_response_length")
+    series, bound = view.logged("response_length"), view.given("max_response_length")
     if series is None or bound is None or bound < 1:
         return None
     longest = float(finite(series).max())
@@ -220,15 +218,15 @@ def several_updates(view: RunView) -> Fact | None:
     known = view.fact("updates_effective")
     if known is not None and known.how != "default" and isinstance(known.value, int | float):
         return condition(known.value > 1, None, str(known.says or known.how))
-    passes = series_of(view, "epochs_executed")
+    passes = view.logged("epochs_executed")
     if passes is not None and float(median(finite(passes))) >= 2:
         return condition(True, passes, f"{passes.raw} counts the passes over each batch")
-    epochs = values_of(view, "epochs_executed_total")
+    epochs = view.values("epochs_executed_total")
     if epochs is not None and len(epochs) > 2 and float(median(np.diff(epochs))) >= 2:
         per = float(median(np.diff(epochs)))
-        series = series_of(view, "epochs_executed_total")
+        series = view.logged("epochs_executed_total")
         return condition(True, series, f"{per:g} passes over each batch are counted")
-    clipped = series_of(view, "value_clip_fraction")
+    clipped = view.logged("value_clip_fraction")
     if clipped is not None and float(np.nanmax(clipped.values)) > 0.02:
         return condition(True, clipped, f"{clipped.raw} is above 0: values move within a batch")
     return _moved_far(view)
@@ -251,7 +249,7 @@ def _moved_far(view: RunView) -> Fact | None:
         return None
     if view.run.keys.get(clipped.raw) != "guessed":
         return None  # a trainer's settings tell, or its defaults
-    probe, entropy = values_of(view, "probe_kl"), entropy_of(view)
+    probe, entropy = view.values("probe_kl"), entropy_of(view)
     if probe is not None and len(probe) and (size := float(median(probe))) > FAR_FOR_ONE:
         says = f"an update moves the policy by a KL of {size:.2g}, further than one optimizer step does"
         return condition(True, names["probe_kl"], says)
@@ -272,7 +270,7 @@ def _moved_far(view: RunView) -> Fact | None:
 @statistic("reward_mean+reward_std+entropy")
 def reward_repeats(view: RunView) -> Fact | None:
     """Tell whether one batch's rewards come again and again, spread inside the batch, while the policy moves."""
-    rewards, deviations = series_of(view, "reward_mean"), values_of(view, "reward_std")
+    rewards, deviations = view.logged("reward_mean"), view.values("reward_std")
     if rewards is None or deviations is None or np.isfinite(rewards.values).sum() < 4:
         return None
     repeats = constant(finite(rewards)) and float(median(deviations)) > 0

@@ -12,14 +12,17 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ppo_doctor.checks.run_kind import sample_kind
+from ppo_doctor.checks.series import finite
 from ppo_doctor.checks.statistics import STATISTICS
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.run import Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.model.kinds import SampleKind
-    from ppo_doctor.model.run import Run, Setting
+    from ppo_doctor.model.run import FloatArray, Run, Setting
 
 #: Metrics that are settings as well.
 CONFIGURED = frozenset({"clip_range", "clip_range_vf", "critic_learning_rate", "kl_coef", "learning_rate"})
@@ -95,6 +98,16 @@ class RunView:
         """Tell whether a setting was found, rather than taken from the framework's defaults."""
         setting = self.run.config.get(name)
         return setting is not None and setting.how != "default"
+
+    def logged(self, *names: str) -> Series | None:
+        """Return the first of some metrics that has a finite value."""
+        series = (self.run.series.get(name) for name in names)
+        return next((each for each in series if each is not None and bool(np.isfinite(each.values).any())), None)
+
+    def values(self, *names: str) -> FloatArray | None:
+        """Return the finite values of the first of some metrics that has any, shape [records]."""
+        series = self.logged(*names)
+        return None if series is None else finite(series)
 
     def value(self, name: str) -> float | None:
         """Return a fact as a number, None where it is unknown or a word."""

@@ -46,31 +46,19 @@ class Course:
     change: float
 
 
-def values_of(view: RunView, *names: str) -> FloatArray | None:
-    """Return the finite values of the first of some metrics that has any, shape [records]."""
-    series = series_of(view, *names)
-    return None if series is None else finite(series)
-
-
-def series_of(view: RunView, *names: str) -> Series | None:
-    """Return the first of some metrics that has a finite value."""
-    logged = (view.run.series.get(name) for name in names)
-    return next((each for each in logged if each is not None and bool(np.isfinite(each.values).any())), None)
-
-
 def entropy_of(view: RunView) -> Series | None:
     """Return the entropy in nats, else its term in the loss as a share of the first one, else that of a deviation.
 
     A term that begins near to 0 tells nothing, as a density's may. A Gaussian's entropy is ln(σ √(2πe)) per dimension.
     """
-    series, term = series_of(view, "entropy"), series_of(view, "entropy_loss")
+    series, term = view.logged("entropy"), view.logged("entropy_loss")
     if series is not None:
         return series
     start = float(finite(term)[0]) if term is not None else 0.0
     if term is not None and abs(start) >= max(0.5 * np.abs(finite(term)).max(), 10 * term.resolution.least):
         share, coarse = term.values / start, term.resolution.scaled(1 / start)
         return replace(term, values=share, resolution=coarse, raw=f"{term.raw} over its first")
-    deviation = series_of(view, "action_std")
+    deviation = view.logged("action_std")
     if deviation is None or not (finite(deviation) > 0).all():
         return None
     coarse = deviation.resolution.scaled(1 / float(finite(deviation).min()))
@@ -247,8 +235,6 @@ def both(*answers: bool | None) -> bool | None:
     return None if None in answers else True
 
 
-#: Chance of a split in a stretch that has none.
-SIGNIFICANCE = 1e-3
 #: Shortest stretch, in records.
 SHORTEST = 4
 #: Longer series are read at half as many points: medians over equal spans of steps.
@@ -266,18 +252,6 @@ class Stretch:
 
     def __len__(self) -> int:
         return self.stop - self.first
-
-
-def split(values: FloatArray) -> tuple[int, float]:
-    """Return the most likely change point (index of the first record after it) and its significance p."""
-    size = len(values)
-    if size < 2 * SHORTEST:
-        return 0, 1.0
-    statistic = 2 * np.cumsum(ranks(values))[:-1] - np.arange(1, size) * (size + 1)
-    inner = slice(SHORTEST - 1, size - SHORTEST)
-    at = int(np.argmax(np.abs(statistic[inner]))) + SHORTEST
-    exponent = 6 * float(statistic[at - 1]) ** 2 / (size**3 + size**2)
-    return at, min(1.0, 2 * float(np.exp(-exponent * _independence(values, at))))
 
 
 def _independence(values: FloatArray, at: int) -> float:
