@@ -94,8 +94,8 @@ def _spaced(view: RunView) -> Fact | None:
 
 
 def _rollout_size(view: RunView) -> Fact | None:
-    size = view.number("rollout_size")
-    if not _has_episodes(view) or not size or not view.configured("rollout_size"):
+    size = view.given("rollout_size")
+    if not _has_episodes(view) or not size:
         return None
     setting = view.run.config["rollout_size"]
     return fact(size, setting, f"{setting.key} = {size:g}", "environment steps", how="configured")
@@ -107,8 +107,8 @@ def discount_horizon(view: RunView) -> Fact | None:
 
     None where the discount is a default, and where episodes are known not to be at least five times as long.
     """
-    gamma, length = view.number("gamma"), view.run.series.get("episode_length")
-    if gamma is None or not view.configured("gamma") or gamma >= 1:
+    gamma, length = view.given("gamma"), view.run.series.get("episode_length")
+    if gamma is None or gamma >= 1:
         return None
     horizon = 1 / (1 - gamma)
     finite: FloatArray = finite_of(length.values) if length is not None else np.empty(0)
@@ -128,10 +128,10 @@ def share_cut(view: RunView) -> Series | None:
     inequality). None where the mean is beyond the limit by more than the token that ends a completion.
     """
     logged, mean = (view.run.series.get(name) for name in ("truncated_fraction", "response_length"))
-    limit = view.number("max_response_length")
+    limit = view.given("max_response_length")
     if logged is not None and len(logged):
         return replace(logged, name="share_cut")
-    if mean is None or not len(mean) or not limit or not view.configured("max_response_length"):
+    if mean is None or not len(mean) or not limit:
         return None
     if float(np.nanmax(mean.values)) > limit + 1:
         return None

@@ -173,8 +173,8 @@ def implied_clip_range(view: RunView) -> Fact | None:
         value = finite_median(early)
         says = f"median of the first {len(early)} records"
         return fact(value, logged, says, how="observed")
-    configured = view.number("clip_range")
-    if configured is not None and view.configured("clip_range"):
+    configured = view.given("clip_range")
+    if configured is not None:
         setting = view.run.config["clip_range"]
         says = f"{setting.key} = {configured:g}"
         return fact(configured, setting, says, how=setting.how)

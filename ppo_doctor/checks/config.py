@@ -202,10 +202,8 @@ def swallowed_step(view: RunView) -> Fact | None:
 
 def _number(view: RunView, name: str) -> tuple[Setting, float] | None:
     """Return a setting that was found, and its value as a number."""
-    value = view.number(name)
-    if value is None or not view.configured(name):
-        return None
-    return view.run.config[name], value
+    value = view.given(name)
+    return None if value is None else (view.run.config[name], value)
 
 
 _OPERATORS: dict[str, Operator] = {"below": "<", "at most": "<=", "equals": "==", "above": ">"}

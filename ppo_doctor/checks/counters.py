@@ -276,8 +276,7 @@ def _range(view: RunView) -> float | None:
     if logged is not None and len(logged):
         finite = finite_of(logged.values)
         return float(finite.min()) if len(finite) and finite.min() > 0 else None
-    found = view.number("clip_range")
-    return found if found and view.configured("clip_range") else None
+    return view.given("clip_range") or None
 
 
 #: Epochs from which a schedule that is as many times too long is no coincidence; how near it has to be, for a record.

@@ -412,10 +412,8 @@ def loss_tokens_per_written(view: RunView) -> Fact | None:
     """
     tokens = view.run.series.get("tokens_in_loss")
     length = beside(tokens, view.run.series.get("response_length"))
-    samples, passes = view.number("rollout_size"), view.number("ppo_epochs")
+    samples, passes = view.given("rollout_size"), view.given("ppo_epochs")
     if tokens is None or length is None or not samples or not passes:
-        return None
-    if not view.configured("rollout_size") or not view.configured("ppo_epochs"):
         return None
     usable = np.isfinite(tokens.values) & np.isfinite(length.values) & (length.values > 0)
     if usable.sum() < COLD:

@@ -165,9 +165,9 @@ def loss_tokens(view: RunView) -> Series | None:
 @statistic("critic_warmup")
 def warmup_left(view: RunView) -> Fact | None:
     """Return the configured critic warm-up over the updates that the log covers; from 1 on the actor never trained."""
-    warmup = view.number("critic_warmup")
+    warmup = view.given("critic_warmup")
     longest = max(view.run.series.values(), key=len, default=None)
-    if not warmup or longest is None or not len(longest) or not view.configured("critic_warmup"):
+    if not warmup or longest is None or not len(longest):
         return None
     # A log may count environment steps; where it counts updates too, those are what a warm-up is told in.
     updates = longest.axis.update
@@ -181,8 +181,8 @@ def warmup_left(view: RunView) -> Fact | None:
 @statistic("learning_rate")
 def rate_left(view: RunView) -> Fact | None:
     """Return the last learning rate over its peak where it falls without a jump in the second half, else 1."""
-    rate = view.run.series.get("learning_rate")
-    if rate is None or np.isfinite(rate.values).sum() < 5:
+    rate = view.logged("learning_rate", fewest=5)
+    if rate is None:
         return None
     values = finite_of(rate.values)
     peak = float(values.max())

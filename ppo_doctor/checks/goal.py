@@ -47,8 +47,7 @@ FEWEST = 3
 
 def logged_reward(view: RunView) -> Series | None:
     """Return the series that tells best what the policy earns, None if none has enough finite values."""
-    logged = (view.run.series.get(name) for name in REWARDS)
-    return next((s for s in logged if s is not None and np.isfinite(s.values).sum() >= LEAST), None)
+    return view.logged(*REWARDS, fewest=LEAST)
 
 
 @statistic("reward_mean", "episode_return")
@@ -189,8 +188,9 @@ def evaluation_lost(view: RunView) -> Fact | None:
     has lost the share of its best that is gone. 0 otherwise. The greedy policy of a control task is evaluated by the
     same reward, and has its own ups and downs: there only what is lost for good counts.
     """
-    judged, paid = view.run.series.get("eval_return"), _training(view)
-    if judged is None or np.isfinite(judged.values).sum() < EVALUATIONS:
+    judged = view.logged("eval_return", fewest=EVALUATIONS)
+    paid = view.logged("episode_return", "reward_mean", fewest=GOAL_LEAST)
+    if judged is None:
         return None
     if (gone := _gone(view)) is not None:
         return gone
@@ -238,11 +238,6 @@ def evaluation_behind(view: RunView) -> Fact | None:
         return None
     says = f"{tested.key} ends at {level:.4g}, {became.key} goes from {start:.4g} to {end:.4g}"
     return fact((level - start) / (end - start), tested, says)
-
-
-def _training(view: RunView) -> Series | None:
-    logged = (view.run.series.get(name) for name in ("episode_return", "reward_mean"))
-    return next((s for s in logged if s is not None and np.isfinite(s.values).sum() >= GOAL_LEAST), None)
 
 
 def _rise(paid: Series, since: float) -> float:

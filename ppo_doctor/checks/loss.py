@@ -192,8 +192,8 @@ def no_step_counted(view: RunView) -> Fact | None:
     A count of the passes up to an early stop begins at 0 (spinningup's StopIter) and tells nothing.
     """
     names = TOTALS if "epochs_are_a_cap" in view.run.facts else (*TOTALS, *OF_BATCHES)
-    counter = next((s for name in names if (s := _held(view, name)) is not None), None)
-    if counter is None or not any(_held(view, name) for name in OF_UPDATES):
+    counter = next((s for name in names if (s := view.logged(name, fewest=FEWEST)) is not None), None)
+    if counter is None or not any(view.logged(name, fewest=FEWEST) for name in OF_UPDATES):
         return None
     values = finite(counter)
     return condition(not values.any(), counter, f"{counter.raw} is 0 in all {len(values)} records")
@@ -205,7 +205,7 @@ def losses_both_zero(view: RunView) -> Fact | None:
 
     A critic's squared error is exactly 0 only where it was not computed.
     """
-    policy, critic = view.value("surrogate_zero_share"), _held(view, "value_loss")
+    policy, critic = view.value("surrogate_zero_share"), view.logged("value_loss", fewest=FEWEST)
     differ = view.holds("rewards_differ")
     if policy is None or critic is None or differ is None or view.kind.samples.value != "episodes":
         return None
@@ -227,12 +227,6 @@ def surrogate_zero_of_updates(view: RunView) -> Fact | None:
         return None
     share = view.fact("surrogate_zero_share")
     return share and replace(share, name="surrogate_zero_of_updates")
-
-
-def _held(view: RunView, name: str) -> Series | None:
-    """Return a metric of at least three finite values."""
-    series = view.logged(name)
-    return series if series is not None and np.isfinite(series.values).sum() >= FEWEST else None
 
 
 #: Trainers whose logged advantages are whitened: of size 1, or exactly 0. Three printed decimals tell which.

@@ -322,8 +322,8 @@ CELLS, MOST_CELLS = "variance of minibatch means", 1024.0
 #: A KL that falls below a half more often than this for each fall to a twentieth scatters: synced references of the lab
 #: stay at 2.3 and less, and batches of a few prompts, against a fixed one, lie at 8 and more.
 HALVED_PER_FALL = 4
-#: Metrics of the gap between sampler and trainer at the same weights, and their identity value.
-GAPS = (("rollout_logp_diff", 0.0), ("rollout_kl", 0.0), ("rollout_prob_diff", 0.0))
+#: Metrics of the gap between sampler and trainer at the same weights.
+GAPS = ("rollout_logp_diff", "rollout_kl", "rollout_prob_diff")
 
 
 def _at(series: Series, marks: Series, name: str) -> Series | None:
@@ -360,14 +360,9 @@ def sampler_gap_growth(view: RunView) -> Fact | None:
     Medians of tenths, so that one odd batch is no trend; 0 where the gap stays below what half precision explains
     (mean |Δ log-prob| of 0.05: huggingface/trl issues 5312 and 6789).
     """
-    for name, _ in GAPS:
-        series = view.run.series.get(name)
-        if series is not None and np.isfinite(series.values).sum() >= 20:
-            return _gap_growth(series)
-    return None
-
-
-def _gap_growth(series: Series) -> Fact | None:
+    series = view.logged(*GAPS, fewest=20)
+    if series is None:
+        return None
     values = np.abs(finite_of(series.values))
     tenth = max(3, len(values) // 10)
     blocks = [median(values[i : i + tenth]) for i in range(0, len(values) - tenth + 1, tenth)]

@@ -275,8 +275,8 @@ class Phase:
 
 def schedule_phases(view: RunView) -> tuple[Phase, ...]:
     """Return the stretches in which the learning rate rises, holds and falls; a single value is one constant phase."""
-    series = view.run.series.get("learning_rate")
-    if series is None or np.isfinite(series.values).sum() < 3:
+    series = view.logged("learning_rate", fewest=3)
+    if series is None:
         return ()
     keep = np.isfinite(series.values)
     values, steps = series.values[keep], series.axis.steps[keep]

@@ -341,8 +341,8 @@ CLAMPS = (20.0, 10.0)
 @statistic("ref_kl+ref_kl_target")
 def reference_kl_over_target(view: RunView) -> Series | None:
     """Return the KL to the reference over the target that the configuration sets for it."""
-    kl, target = view.run.series.get("ref_kl"), view.number("ref_kl_target")
-    if kl is None or not len(kl) or not target or target <= 0 or not view.configured("ref_kl_target"):
+    kl, target = view.run.series.get("ref_kl"), view.given("ref_kl_target")
+    if kl is None or not len(kl) or not target or target <= 0:
         return None
     return dataclasses.replace(
         kl, name="reference_kl_over_target", values=kl.values / target, unit="times the target", how="computed"

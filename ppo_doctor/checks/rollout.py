@@ -65,8 +65,8 @@ def rewards_logged(view: RunView) -> Fact | None:
 @statistic("response_length+entropy")
 def lengths_repeat(view: RunView) -> Fact | None:
     """Tell whether a mean length that is no whole number is the same in every record while the policy moves."""
-    series = view.logged("response_length")
-    if series is None or np.isfinite(series.values).sum() < 4:
+    series = view.logged("response_length", fewest=4)
+    if series is None:
         return None
     values = finite(series)
     same = constant(values) and abs(values[0] - round(float(values[0]))) > 1e-6
@@ -425,6 +425,5 @@ def kl_term_share(view: RunView) -> Fact | None:
 
 
 def _coefficient(view: RunView) -> float | None:
-    given = [view.number(name) for name in ("kl_loss_coef", "kl_coef") if view.configured(name)]
-    positive = [number for number in given if number is not None and number > 0]
-    return positive[0] if positive else None
+    given = (view.given(name) for name in ("kl_loss_coef", "kl_coef"))
+    return next((number for number in given if number is not None and number > 0), None)

@@ -99,10 +99,10 @@ class RunView:
         setting = self.run.config.get(name)
         return setting is not None and setting.how != "default"
 
-    def logged(self, *names: str) -> Series | None:
-        """Return the first of some metrics that has a finite value."""
+    def logged(self, *names: str, fewest: int = 1) -> Series | None:
+        """Return the first of some metrics that has enough finite values."""
         series = (self.run.series.get(name) for name in names)
-        return next((each for each in series if each is not None and bool(np.isfinite(each.values).any())), None)
+        return next((s for s in series if s is not None and np.count_nonzero(np.isfinite(s.values)) >= fewest), None)
 
     def values(self, *names: str) -> FloatArray | None:
         """Return the finite values of the first of some metrics that has any, shape [records]."""

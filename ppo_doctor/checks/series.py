@@ -315,11 +315,7 @@ def _spans(logged: IntArray) -> tuple[FloatArray, IntArray | None]:
 
 def reward_series(view: RunView) -> Series | None:
     """Return what the run is rewarded with: episode returns, the rollout's mean reward, else evaluations."""
-    for name in ("episode_return", "reward_mean", "eval_return"):
-        series = view.run.series.get(name)
-        if series is not None and np.count_nonzero(np.isfinite(series.values)) >= 3 * SHORTEST:
-            return series
-    return None
+    return view.logged("episode_return", "reward_mean", "eval_return", fewest=3 * SHORTEST)
 
 
 @statistic("episode_return", "reward_mean")

@@ -97,8 +97,8 @@ PER_UPDATE, MANY = ("optimizer_steps", "optimizer_steps_total"), 12
 def epochs_share(view: RunView) -> Fact | None:
     """Return executed over configured work per batch; only a configuration that was found counts as configured."""
     epochs = counters.epochs_per_batch(view)
-    wanted = view.number("ppo_epochs")
-    if epochs is not None and wanted and view.configured("ppo_epochs"):
+    wanted = view.given("ppo_epochs")
+    if epochs is not None and wanted:
         return _share(epochs, epochs.value, wanted, "epochs")
     observed = view.fact("updates_observed")
     configured = view.run.facts.get("updates_configured")
