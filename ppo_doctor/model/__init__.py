@@ -1,1 +1,1 @@
-"""What a run is, what a rule finds, and what a diagnosis says: frozen types, with the vocabulary of metrics and errors."""
+"""What a run is, what a rule finds, what a diagnosis says: frozen types, with the vocabulary of metrics and errors."""

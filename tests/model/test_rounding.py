@@ -14,7 +14,6 @@ from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.model import arrays as rounding
 from ppo_doctor.model.arrays import same
 from ppo_doctor.testing import case_run
-
 from tests.perturbation import another_processor, verdicts
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_logs"
