@@ -46,7 +46,7 @@ def least_sweep(path: Path) -> Job:
 
     from ppo_doctor.checks.rulepack import load_pack
     from ppo_doctor.checks.run_view import RunView
-    from ppo_doctor.checks.statistics import DERIVED
+    from ppo_doctor.checks.statistics import STATISTICS
     from ppo_doctor.diagnosis.analyze import diagnose, read_run
     from ppo_doctor.model.arrays import finite_of, median
     from ppo_doctor.model.rules import Evidence, Finding
@@ -57,7 +57,7 @@ def least_sweep(path: Path) -> Job:
     told, view = diagnose(run, load_pack()), RunView(run)
     values = next(iter(run.series.values())).values
     with np.errstate(all="ignore"):
-        quantities = sum(view.get(f"{kind}.{name}") is not None for name in DERIVED for kind in ("series", "fact"))
+        quantities = sum(view.get(f"{kind}.{name}") is not None for name in STATISTICS for kind in ("series", "fact"))
     findings = [(_fields(f), [(_fields(e), e.source and _fields(e.source)) for e in f.evidence]) for f in told.findings]
 
     def job() -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppo_doctor.checks.run_view import RunView
-from ppo_doctor.checks.statistics import DERIVED
+from ppo_doctor.checks.statistics import STATISTICS
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.run import Axis
 from tests.synthetic import a_series, observe
@@ -74,7 +74,7 @@ def observe_all(
 def derive_all(view: RunView) -> dict[str, str]:
     """Compute every derived quantity; return what those raised that failed, by name."""
     failed: dict[str, str] = {}
-    for name in DERIVED:
+    for name in STATISTICS:
         try:
             view.get(f"series.{name}")
         except Exception as error:  # noqa: BLE001 - whatever it raises is what a test asks for

@@ -70,10 +70,10 @@ def test_the_five_numbers_are_metrics_that_rules_read():
     text = GUIDE.read_text(encoding="utf-8")
     ranked = re.findall(r"^\| \d \| `(\w+)`", text, re.MULTILINE)
     assert tuple(ranked) == FIVE
-    from ppo_doctor.checks.statistics import DERIVED
+    from ppo_doctor.checks.statistics import STATISTICS
 
     read = {need.partition(".")[2] for rule in PACK.rules for need in rule.needs}
-    read |= {name for need in read if need in DERIVED for group in DERIVED[need].any_of for name in group}
+    read |= {name for need in read if need in STATISTICS for group in STATISTICS[need].any_of for name in group}
     assert set(FIVE) <= set(METRICS)
     assert set(FIVE) <= read
 

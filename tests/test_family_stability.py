@@ -7,7 +7,6 @@ import pytest
 
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.checks.run_view import RunView
-from ppo_doctor.checks.series import split
 from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.testing import case_run
 from tests.synthetic import a_series, observe
@@ -19,46 +18,10 @@ def observed(**case):
     return RunView(case_run(case))
 
 
-# Time
-
-
-def noisy(*levels, scatter=0.05):
-    return np.concatenate([np.full(20, level) for level in levels]) + np.random.default_rng(1).normal(
-        0, scatter, 20 * len(levels)
-    )
-
-
-def test_a_step_is_found_where_it_is():
-    at, chance = split(noisy(0.0, 1.0))
-    assert abs(at - 20) <= 1
-    assert chance < 1e-3
-
-
-def test_noise_and_outliers_are_no_step():
-    values = np.random.default_rng(2).normal(0, 1, 60)
-    values[30] = 1e6
-    assert split(values)[1] > 1e-3
-
-
-def test_a_correlated_walk_needs_more_evidence_than_independent_noise():
-    sharp, blurred = noisy(0.0, 0.5, scatter=0.3), np.repeat(noisy(0.0, 0.5, scatter=0.3)[::4], 4)
-    assert split(blurred)[1] > split(sharp)[1]
-
-
 def test_missing_records_are_left_out():
     lost = observed(series={"reward_mean": "0.9x9 nan 0.9x9 0x14 nan 0x4"}).fact("reward_lost")
     assert lost is not None
     assert lost.value == 1.0
-
-
-# Windows and identities
-
-
-def test_other_windows_are_not_held_against_each_other():
-    same = {"series": {"clip_fraction": "0.5x9", "approx_kl": "0.0001x9"}, "config": {"clip_range": 0.2}}
-    assert observed(**same).series("clip_kl_contradiction") is None, "nobody says that the windows are the same"
-    last_epoch = observed(framework="sb3", **same).series("clip_kl_contradiction")  # it may have clipped nothing
-    assert last_epoch is None or last_epoch.values.max() <= 0
 
 
 def test_entropy_near_zero_from_the_start_has_no_share():

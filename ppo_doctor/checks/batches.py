@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.checks.series import condition_series
+from ppo_doctor.checks.series import condition_series, fact
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, finite_median, finite_of, has_two_decimals, mean_of, median, same
 from ppo_doctor.model.run import EXACT, Fact
 from ppo_doctor.trainers.settings import COMPARE_GROUPS
@@ -34,6 +35,7 @@ NEAR = 0.05
 NARROW = 64
 
 
+@statistic("env_steps+iteration", "rollout_steps+num_envs")
 def rollout_steps_seen(view: RunView) -> Fact | None:
     """Return the environment steps of one rollout: counted where steps and rollouts are, else as configured.
 
@@ -53,7 +55,7 @@ def _counted(view: RunView) -> Fact | None:
         return None
     value = median(taken[usable] / done[usable])
     says = f"{steps.raw} per {rollouts.raw}"
-    return _fact("rollout_steps_seen", value, "environment steps", steps, says)
+    return fact(value, steps, says, "environment steps", how="observed")
 
 
 def _configured(view: RunView) -> Fact | None:
@@ -63,16 +65,8 @@ def _configured(view: RunView) -> Fact | None:
     steps, envs = view.number("rollout_steps"), view.number("num_envs")
     if not steps or not envs:
         return None
-    source = view.run.config["rollout_steps"].source
     says = f"{steps:g} steps × {envs:g} environments"
-    return Fact(
-        name="rollout_steps_seen",
-        value=steps * envs,
-        how="configured",
-        unit="environment steps",
-        source=source,
-        says=says,
-    )
+    return fact(steps * envs, view.run.config["rollout_steps"], says, "environment steps", how="configured")
 
 
 def _has_episodes(view: RunView) -> bool:
@@ -96,31 +90,25 @@ def _spaced(view: RunView) -> Fact | None:
     value = median(apart[apart > 0].astype(np.float64)) if (apart > 0).sum() >= LEAST - 1 else np.inf
     if value > NARROW:
         return None
-    return _fact("rollout_steps_seen", value, "environment steps", updates, "updates are this many steps apart")
+    return fact(value, updates, "updates are this many steps apart", "environment steps", how="observed")
 
 
 def _rollout_size(view: RunView) -> Fact | None:
-    size = view.number("rollout_size")
-    if not _has_episodes(view) or not size or not view.configured("rollout_size"):
+    size = view.given("rollout_size")
+    if not _has_episodes(view) or not size:
         return None
     setting = view.run.config["rollout_size"]
-    return Fact(
-        name="rollout_steps_seen",
-        value=size,
-        how="configured",
-        unit="environment steps",
-        source=setting.source,
-        says=f"{setting.key} = {size:g}",
-    )
+    return fact(size, setting, f"{setting.key} = {size:g}", "environment steps", how="configured")
 
 
+@statistic("gamma")
 def discount_horizon(view: RunView) -> Fact | None:
     """Return 1/(1 - gamma), the steps over which a reward fades to a third; only for episodes of many more steps.
 
     None where the discount is a default, and where episodes are known not to be at least five times as long.
     """
-    gamma, length = view.number("gamma"), view.run.series.get("episode_length")
-    if gamma is None or not view.configured("gamma") or gamma >= 1:
+    gamma, length = view.given("gamma"), view.run.series.get("episode_length")
+    if gamma is None or gamma >= 1:
         return None
     horizon = 1 / (1 - gamma)
     finite: FloatArray = finite_of(length.values) if length is not None else np.empty(0)
@@ -129,11 +117,10 @@ def discount_horizon(view: RunView) -> Fact | None:
     setting = view.run.config["gamma"]
     lasting = f"of {median(finite):.3g} steps" if len(finite) >= LEAST else "whose length is not logged"
     says = f"{setting.key} = {gamma:g}, episodes {lasting}"
-    return Fact(
-        name="discount_horizon", value=horizon, how="configured", unit="steps", source=setting.source, says=says
-    )
+    return fact(horizon, setting, says, "steps", how="configured")
 
 
+@statistic("truncated_fraction", "response_length+max_response_length")
 def share_cut(view: RunView) -> Series | None:
     """Return the share of completions that hit the length limit: logged, else the least that their mean length tells.
 
@@ -141,10 +128,10 @@ def share_cut(view: RunView) -> Series | None:
     inequality). None where the mean is beyond the limit by more than the token that ends a completion.
     """
     logged, mean = (view.run.series.get(name) for name in ("truncated_fraction", "response_length"))
-    limit = view.number("max_response_length")
+    limit = view.given("max_response_length")
     if logged is not None and len(logged):
         return replace(logged, name="share_cut")
-    if mean is None or not len(mean) or not limit or not view.configured("max_response_length"):
+    if mean is None or not len(mean) or not limit:
         return None
     if float(np.nanmax(mean.values)) > limit + 1:
         return None
@@ -153,6 +140,7 @@ def share_cut(view: RunView) -> Series | None:
     return replace(mean, name="share_cut", values=values, unit="fraction", how="computed", says=says)
 
 
+@statistic("truncated_fraction")
 def truncation_rise(view: RunView) -> Fact | None:
     """Return by how much the share of truncated completions rose from the first to the last fifth of the run."""
     ends = _ends(view.run.series.get("truncated_fraction"))
@@ -160,9 +148,10 @@ def truncation_rise(view: RunView) -> Fact | None:
         return None
     series, first, last = ends
     says = f"{series.raw} went from {first:.3g} to {last:.3g}"
-    return _fact("truncation_rise", last - first, "fraction", series, says)
+    return fact(last - first, series, says, "fraction", how="observed")
 
 
+@statistic("response_length", "objective_entropy+entropy+max_response_length")
 def length_left(view: RunView) -> Fact | None:
     """Return the mean length of completions, or its bound, in the last fifth of the run over that in the first."""
     ends = _length_ends(view)
@@ -172,7 +161,7 @@ def length_left(view: RunView) -> Fact | None:
     says = f"{series.raw} went from {first:.3g} to {last:.3g}"
     if series.name == "objective_entropy":
         says = f"{series.raw} counts each token of padding as -1: at most {last:.3g} tokens, and {first:.3g} at first"
-    return _fact("length_left", last / first, "of the first fifth", series, says)
+    return fact(last / first, series, says, "of the first fifth", how="observed")
 
 
 def _length_ends(view: RunView) -> tuple[Series, float, float] | None:
@@ -203,10 +192,6 @@ def _ends(series: Series | None, first: int = LEAST) -> tuple[Series, float, flo
     return series, mean_of(finite[:start]), median(finite[-fifth:])
 
 
-def _fact(name: str, value: float, unit: str, series: Series, says: str) -> Fact:
-    return Fact(name=name, value=value, how="observed", unit=unit, source=series.source(), says=says)
-
-
 #: Statistics of a rollout that are means over so many real numbers that two rollouts do not share them.
 TELLING = (
     *("explained_variance", "returns_mean", "returns_std", "values_mean", "advantages_raw_std", "response_length"),
@@ -232,6 +217,7 @@ EVENLY = 4
 MANY = 8
 
 
+@statistic("explained_variance", "response_length", "returns_mean", "objective_entropy", "episode_return+env_steps")
 def batch_repeats(view: RunView) -> Series | None:
     """Return 1 where statistics of the rollout equal those of the record before, else 0; NaN in the first record.
 
@@ -253,6 +239,7 @@ def batch_repeats(view: RunView) -> Series | None:
     return condition_series(dataclasses.replace(told[0], resolution=EXACT), "batch_repeats", values, says)
 
 
+@statistic("explained_variance", "response_length", "returns_mean", "objective_entropy", "episode_return+env_steps")
 def records_per_batch(view: RunView) -> Fact | None:
     """Return the records of each batch where statistics of the rollout change in every so many of them, else None.
 
@@ -267,7 +254,7 @@ def records_per_batch(view: RunView) -> Fact | None:
         return None
     says = f"{', '.join(series.raw for series in told)} change in every {gaps[0]}th record"
     value = float(gaps[0])
-    return Fact(name="records_per_batch", value=value, how="observed", source=told[0].source(), says=says)
+    return fact(value, told[0], says, how="observed")
 
 
 def _told(view: RunView) -> list[Series]:
@@ -376,6 +363,7 @@ def _episodes_differ(view: RunView, records: Series) -> BoolArray:
     return differ
 
 
+@statistic("episode_return_min+episode_return_max+env_steps")
 def equal_episodes(view: RunView) -> Series | None:
     """Return 1 where the best and the worst of many episodes earned the same to the last digit, else 0.
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.checks.series import condition, fact, finite, generation_starts, given, series_of, value_of, values_of
+from ppo_doctor.checks.series import condition, fact, finite, generation_starts
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, finite_median, finite_of, median
 from ppo_doctor.model.run import Fact
 
@@ -23,13 +24,14 @@ SEQUENCE = ("sequence", "gspo")
 FEWEST_OF_ONE = 5
 
 
+@statistic("clip_fraction+approx_kl")
 def clip_range_in_force(view: RunView) -> Fact | None:
     """Return the clip range that fits the usual clip fraction at the usual KL, for log-ratios that are Gaussian.
 
     They have a variance of 2·KL, so a share f outside ±c means c = √(2·KL)·Φ⁻¹(1 - f/2).
     """
-    clipped = series_of(view, "clip_fraction")
-    usual = value_of(view.fact("divergence_usual"))
+    clipped = view.logged("clip_fraction")
+    usual = view.value("divergence_usual")
     if clipped is None or not usual:
         return None
     part = float(finite_median(clipped.values))
@@ -37,66 +39,64 @@ def clip_range_in_force(view: RunView) -> Fact | None:
         return None
     outside = 1 - part / 2
     size = math.sqrt(2 * usual) * NORMAL.inv_cdf(outside) if outside < 1 else math.inf
-    return fact(
-        "clip_range_in_force",
-        size,
-        clipped,
-        f"{clipped.raw} {part:.2g} at a KL of {usual:.2g} fits a range of {size:.2g}",
-    )
+    return fact(size, clipped, f"{clipped.raw} {part:.2g} at a KL of {usual:.2g} fits a range of {size:.2g}")
 
 
+@statistic("clip_range")
 def clip_range_given(view: RunView) -> Fact | None:
     """Return the clip range as logged in the first half, else as configured; None for sequence-level ratios."""
     kinds = [view.run.config.get(name) for name in ("importance_sampling_level", "loss_type")]
     if any(kind is not None and str(kind.value).lower().startswith(SEQUENCE) for kind in kinds):
         return None
-    logged = series_of(view, "clip_range")
+    logged = view.logged("clip_range")
     if logged is not None:
         size = float(finite_median(logged.values[: max(1, len(logged) // 2)]))
-        return fact("clip_range_given", size, logged, f"{logged.raw} is {size:g}")
-    chosen = given(view, "clip_range")
-    return None if chosen is None else fact("clip_range_given", chosen, None, f"the clip range is set to {chosen:g}")
+        return fact(size, logged, f"{logged.raw} is {size:g}")
+    chosen = view.given("clip_range")
+    return None if chosen is None else fact(chosen, None, f"the clip range is set to {chosen:g}")
 
 
 def _starts(view: RunView) -> BoolArray | None:
     return generation_starts(view, view.run.series.get("clip_fraction"))
 
 
+@statistic("clip_fraction")
 def clipped_usually(view: RunView) -> Fact | None:
     """Return the usual clip fraction, of generations without their first step, whose ratios are 1 by definition."""
-    clipped, begins = series_of(view, "clip_fraction"), _starts(view)
+    clipped, begins = view.logged("clip_fraction"), _starts(view)
     if clipped is None:
         return None
     part = float(finite_median(clipped.values if begins is None else clipped.values[~begins]))
-    return fact("clipped_usually", part, clipped, f"{clipped.raw} is {part:.3g} in the median")
+    return fact(part, clipped, f"{clipped.raw} is {part:.3g} in the median")
 
 
+@statistic("clip_fraction")
 def clipped_first(view: RunView) -> Fact | None:
     """Return the clip fraction of the first record, where that is an average over an update."""
-    clipped = series_of(view, "clip_fraction")
+    clipped = view.logged("clip_fraction")
     if clipped is None or _starts(view) is not None:
         return None
     first = float(finite(clipped)[0])
-    return fact("clipped_first", first, clipped, f"{clipped.raw} is {first:.3g} in the first record")
+    return fact(first, clipped, f"{clipped.raw} is {first:.3g} in the first record")
 
 
+@statistic("clip_fraction+reward_mean")
 def clipped_before_a_step(view: RunView) -> Fact | None:
     """Return the usual clip fraction at the first step of a generation, where a ratio has had no time to leave 1."""
-    clipped, begins = series_of(view, "clip_fraction"), _starts(view)
+    clipped, begins = view.logged("clip_fraction"), _starts(view)
     if clipped is None or begins is None:
         return None
     starts = clipped.values[begins][1:]
     if not np.isfinite(starts).any():
         return None
     part = float(finite_median(starts))
-    return fact(
-        "clipped_before_a_step", part, clipped, f"{clipped.raw} is {part:.3g} at the first step of a generation"
-    )
+    return fact(part, clipped, f"{clipped.raw} is {part:.3g} at the first step of a generation")
 
 
+@statistic("clip_fraction+optimizer_steps")
 def clipped_in_one_step(view: RunView) -> Fact | None:
     """Return the usual clip fraction of the batches of which one optimizer step is counted."""
-    clipped, steps = series_of(view, "clip_fraction"), series_of(view, "optimizer_steps")
+    clipped, steps = view.logged("clip_fraction"), view.logged("optimizer_steps")
     counted = beside(clipped, steps)
     if clipped is None or counted is None or steps is None:
         return None
@@ -105,39 +105,36 @@ def clipped_in_one_step(view: RunView) -> Fact | None:
         return None
     part = float(median(shares))
     says = f"{clipped.raw} is {part:.3g} in the median of {len(shares)} records in which {steps.raw} is 1"
-    return fact("clipped_in_one_step", part, clipped, says)
+    return fact(part, clipped, says)
 
 
+@statistic("clip_fraction+policy_loss")
 def clipped_to_nothing(view: RunView) -> Fact | None:
     """Tell whether most samples are clipped and the surrogate is next to nothing."""
-    clipped, loss = values_of(view, "clip_fraction"), value_of(view.fact("surrogate_high"))
+    clipped, loss = view.values("clip_fraction"), view.value("surrogate_high")
     if clipped is None or loss is None:
         return None
     part = float(median(clipped))
-    series = series_of(view, "clip_fraction")
-    return condition(
-        "clipped_to_nothing",
-        part > 0.7 and loss < 0.01,
-        series,
-        f"{part:.0%} are clipped at a policy loss of {loss:.2g}",
-    )
+    series = view.logged("clip_fraction")
+    return condition(part > 0.7 and loss < 0.01, series, f"{part:.0%} are clipped at a policy loss of {loss:.2g}")
 
 
+@statistic("clip_fraction", "approx_kl")
 def dips(view: RunView) -> Fact | None:
     """Return the period, in records, at which clipping or KL falls to nothing; 0 where there is none."""
     begins = _starts(view)
-    clipped, kl = series_of(view, "clip_fraction"), series_of(view, "approx_kl")
-    first = series_of(view, "first_ratio_dev")
+    clipped, kl = view.logged("clip_fraction"), view.logged("approx_kl")
+    first = view.logged("first_ratio_dev")
     for series in (first, clipped, kl):
         if series is None:
             continue
         values = series.values[begins] if begins is not None and series is clipped else series.values
         period = _period(np.abs(values[np.isfinite(values)]))
         # the first minibatch, or epoch, of each batch
-        if period and period not in (value_of(view.fact("records_per_batch")), _records_per_step(series)):
-            return fact("dips", period, series, f"{series.raw} falls to nothing in every {period}th record")
+        if period and period not in (view.value("records_per_batch"), _records_per_step(series)):
+            return fact(period, series, f"{series.raw} falls to nothing in every {period}th record")
     known = [s for s in (clipped, kl, first) if s is not None and len(s) >= 12]
-    return fact("dips", 0, known[0], f"{known[0].raw} has no period") if known else None
+    return fact(0, known[0], f"{known[0].raw} has no period") if known else None
 
 
 def _records_per_step(series: Series) -> int | None:
@@ -161,6 +158,7 @@ def _period(values: FloatArray) -> int:
 SEQUENCE_LEVEL = ("sequence", "sequence_token", "gspo")
 
 
+@statistic("clip_range", "clip_fraction+approx_kl")
 def implied_clip_range(view: RunView) -> Fact | None:
     """Return the clip range in force in the first half of the run: logged, else configured, else an upper bound.
 
@@ -174,12 +172,12 @@ def implied_clip_range(view: RunView) -> Fact | None:
         early = logged.values[: max(1, len(logged) // 2)]
         value = finite_median(early)
         says = f"median of the first {len(early)} records"
-        return Fact(name="implied_clip_range", value=value, how="observed", source=logged.source(), says=says)
-    configured = view.number("clip_range")
-    if configured is not None and view.configured("clip_range"):
+        return fact(value, logged, says, how="observed")
+    configured = view.given("clip_range")
+    if configured is not None:
         setting = view.run.config["clip_range"]
         says = f"{setting.key} = {configured:g}"
-        return Fact(name="implied_clip_range", value=configured, how=setting.how, source=setting.source, says=says)
+        return fact(configured, setting, says, how=setting.how)
     return _from_divergence(view)
 
 
@@ -196,7 +194,7 @@ def _from_divergence(view: RunView) -> Fact | None:
     if found is None:
         return None
     bound, says = found
-    return Fact(name="implied_clip_range", value=bound, how="computed", source=clipped.source(), says=says)
+    return fact(bound, clipped, says)
 
 
 def _of_one_sign(kl: Series) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor.checks.batches import broken_groups
+from ppo_doctor.checks.series import fact
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import median
 from ppo_doctor.model.rules import Evidence
 from ppo_doctor.model.run import CONDITION, Fact
@@ -67,6 +69,7 @@ ENDLESS = ("constant", "constant_with_warmup", "adaptive", "kl", "none", "fixed"
 USUAL_WEIGHT, HALF_UNIT = 0.02, 2.0**-9
 
 
+@statistic("warmup_steps+total_steps")
 def warmup_share(view: RunView) -> Fact | None:
     """Return the share of the planned optimizer steps over which the learning rate warms up."""
     warmup, total = _number(view, "warmup_steps"), _number(view, "total_steps")
@@ -74,13 +77,14 @@ def warmup_share(view: RunView) -> Fact | None:
         return None
     setting, steps = warmup
     if 0 < steps < 1:
-        return _fact("warmup_share", steps, setting, f"{setting.key} = {steps:g}", "of the run")
+        return fact(steps, setting, f"{setting.key} = {steps:g}", "of the run", how="configured")
     if total is None or total[1] <= 0:
         return None
     says = f"{setting.key} = {steps:g}, {total[0].key} = {total[1]:g}"
-    return _fact("warmup_share", steps / total[1], setting, says, "of the run")
+    return fact(steps / total[1], setting, says, "of the run", how="configured")
 
 
+@statistic("schedule_steps")
 def decay_share(view: RunView) -> Fact | None:
     """Return the share of the planned run over which the learning rate is set to decay."""
     decay, settings = _number(view, "schedule_steps"), view.run.config_raw
@@ -92,9 +96,10 @@ def decay_share(view: RunView) -> Fact | None:
         return None
     share = steps / planned[1]
     says = f"{setting.key} = {steps:g}, {planned[0]} = {planned[1]:g}: the rate decays over {share:.0%} of the run"
-    return _fact("decay_share", share, setting, says, "of the run")
+    return fact(share, setting, says, "of the run", how="configured")
 
 
+@statistic("rollout_steps+num_envs+num_minibatches", "minibatch_size+policy_loss")
 def last_minibatch_samples(view: RunView) -> Fact | None:
     """Return the samples of the last minibatch, for trainers that keep it and whiten advantages within it.
 
@@ -112,7 +117,7 @@ def last_minibatch_samples(view: RunView) -> Fact | None:
     if cut is None or not alike or (whitened is not None and whitened.value is False):
         return None
     rollout, minibatch, setting, says = cut
-    return _fact("last_minibatch_samples", rollout % minibatch or minibatch, setting, says, "samples")
+    return fact(rollout % minibatch or minibatch, setting, says, "samples", how="configured")
 
 
 def _is_so(value: object) -> bool:
@@ -142,6 +147,7 @@ def _rollout(view: RunView) -> tuple[float, str] | None:
     return (size[1], f"{size[0].key} = {size[1]:g}") if size is not None and size[1] >= 1 else None
 
 
+@statistic("clip_range")
 def token_clip_range(view: RunView) -> Fact | None:
     """Return the clip range of token or action ratios; None where it is that of sequences, or of weights."""
     clip = _number(view, "clip_range")
@@ -152,32 +158,35 @@ def token_clip_range(view: RunView) -> Fact | None:
     if logged is not None and len(logged):  # a schedule says what it becomes, and the settings where it begins
         usual = median(logged.values)
         says = f"{logged.raw} is {usual:g} in the median"
-        return Fact(name="token_clip_range", value=usual, how="observed", source=logged.source(), says=says)
+        return fact(usual, logged, says, how="observed")
     if clip is None:
         return None
-    return _fact("token_clip_range", clip[1], clip[0], f"{clip[0].key} = {clip[1]:g}")
+    return fact(clip[1], clip[0], f"{clip[0].key} = {clip[1]:g}", how="configured")
 
 
+@statistic("kl_coef")
 def kl_coefficient(view: RunView) -> Fact | None:
     """Return the least coefficient with which the KL to the reference is penalised, as configured, else as logged."""
     given = [n for name in ("kl_coef", "kl_loss_coef") if (n := _number(view, name)) is not None]
     if given:
         setting, value = min(given, key=lambda entry: entry[1])
-        return _fact("kl_coefficient", value, setting, f"{setting.key} = {value:g}")
+        return fact(value, setting, f"{setting.key} = {value:g}", how="configured")
     logged = view.run.series.get("kl_coef")
     if logged is None or not len(logged):
         return None
     low = float(logged.values[-1])
     says = f"{logged.raw} at the end"
-    return Fact(name="kl_coefficient", value=low, how="observed", source=logged.source(len(logged) - 1), says=says)
+    return fact(low, logged, says, at=len(logged) - 1, how="observed")
 
 
+@statistic("ptx_coef")
 def pretraining_weight(view: RunView) -> Fact | None:
     """Return the coefficient of the pretraining loss that is mixed into the policy's (PPO-ptx)."""
     found = _number(view, "ptx_coef")
-    return None if found is None else _fact("pretraining_weight", found[1], found[0], f"{found[0].key} = {found[1]:g}")
+    return None if found is None else fact(found[1], found[0], f"{found[0].key} = {found[1]:g}", how="configured")
 
 
+@statistic("precision+learning_rate")
 def swallowed_step(view: RunView) -> Fact | None:
     """Return half a unit in the last place of a usual 16-bit weight over the learning rate; 0 for wider weights.
 
@@ -188,19 +197,13 @@ def swallowed_step(view: RunView) -> Fact | None:
         return None
     value = USUAL_WEIGHT * HALF_UNIT / rate[1] if half.value else 0.0
     says = f"{half.says}, {rate[0].key} = {rate[1]:g}, a weight of {USUAL_WEIGHT:g}"
-    return _fact("swallowed_step", value, rate[0], says, "times the step")
+    return fact(value, rate[0], says, "times the step", how="configured")
 
 
 def _number(view: RunView, name: str) -> tuple[Setting, float] | None:
     """Return a setting that was found, and its value as a number."""
-    value = view.number(name)
-    if value is None or not view.configured(name):
-        return None
-    return view.run.config[name], value
-
-
-def _fact(name: str, value: float, setting: Setting, says: str, unit: str = "") -> Fact:
-    return Fact(name=name, value=value, how="configured", unit=unit, source=setting.source, says=says)
+    value = view.given(name)
+    return None if value is None else (view.run.config[name], value)
 
 
 _OPERATORS: dict[str, Operator] = {"below": "<", "at most": "<=", "equals": "==", "above": ">"}
@@ -283,16 +286,20 @@ def _evidence(view: RunView, name: str, limit: Limit) -> Evidence:
     )
 
 
-def _counter(name: str) -> Callable[[RunView], Fact | None]:
-    return lambda view: _count(view, name)
+def _counter(name: str, *settings: str) -> None:
+    """Register the count of settings that break a limit as a statistic."""
+    statistic(*settings, name=name)(lambda view: _count(view, name))
 
 
-rate_negative = _counter(domains.RATE_NEGATIVE)
-discount_out_of_range = _counter(domains.DISCOUNT)
-clip_range_closed = _counter(domains.CLIP_CLOSED)
-gradient_bound_closed = _counter(domains.GRADIENT_CLOSED)
+_counter(domains.RATE_NEGATIVE, "learning_rate")
+_counter(domains.DISCOUNT, "gamma", "gae_lambda")
+_counter(domains.CLIP_CLOSED, "clip_range")
+_counter(domains.GRADIENT_CLOSED, "max_grad_norm")
+_counter(domains.GREEDY, "temperature")
+_counter(domains.GROUP_OF_ONE, "num_generations")
 
 
+@statistic("ppo_epochs")
 def no_update_configured(view: RunView) -> Fact | None:
     """Count settings of no pass, minibatch or sample, and a minibatch that no rollout fills where a part is dropped."""
     planned, size = view.fact("updates_planned"), view.run.config.get("minibatch_size")
@@ -302,6 +309,7 @@ def no_update_configured(view: RunView) -> Fact | None:
     return _count(view, domains.NO_UPDATE, further)
 
 
+@statistic("vf_coef", "critic_learning_rate")
 def critic_untrained(view: RunView) -> Fact | None:
     """Count settings that do not train the critic, and a learning rate of its own or a loss that is always 0.
 
@@ -312,7 +320,7 @@ def critic_untrained(view: RunView) -> Fact | None:
         logged = view.run.series.get(name)
         if logged is not None and len(logged) >= FEWEST and logged.resolution.exact and logged.at(0).all():
             says = f"{logged.raw} is 0 in every record"
-            return Fact(name=domains.CRITIC_UNTRAINED, value=1, how="observed", source=logged.source(), says=says)
+            return fact(1, logged, says, how="observed", name=domains.CRITIC_UNTRAINED)
     return _count(view, domains.CRITIC_UNTRAINED)
 
 
@@ -321,15 +329,13 @@ def _paid(view: RunView) -> bool:
     return differ is not None and differ.value == 1
 
 
-greedy_sampling = _counter(domains.GREEDY)
-group_of_one = _counter(domains.GROUP_OF_ONE)
-
-
+@statistic("learning_rate")
 def settings_impossible(view: RunView) -> Fact | None:
     """Count values that no run can mean, and groups that the batch does not hold a whole number of."""
     return _count(view, domains.IMPOSSIBLE, tuple(_said(*each) for each in broken_groups(view)))
 
 
+@statistic("learning_rate")
 def settings_unusual(view: RunView) -> Fact | None:
     """Count settings outside what is in use, unknown words, and a minibatch that fits no number of environments."""
     unknown = tuple(
@@ -340,6 +346,7 @@ def settings_unusual(view: RunView) -> Fact | None:
     return _count(view, domains.UNUSUAL, (*_odd_minibatch(view), *unknown))
 
 
+@statistic("learning_rate")
 def settings_misspelt(view: RunView) -> Fact | None:
     """Count keys that are nearly a setting of the framework which is not given, and words nearly one of its values."""
     run = view.run

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.checks.series import fact
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model import arrays as rounding
 from ppo_doctor.model.arrays import beside, finite_median, finite_of, mean_of, median, quantile, same
 from ppo_doctor.model.run import EXACT, Fact, Setting, SourceRef
@@ -60,9 +62,7 @@ def _growth(counter: Series) -> FloatArray:
 
 def counted(series: Series, value: float, says: str) -> Fact:
     """Return K as a series shows it."""
-    return Fact(
-        name="updates_observed", value=value, how="observed", unit=STEPS_PER_BATCH, source=series.source(), says=says
-    )
+    return fact(value, series, says, STEPS_PER_BATCH, how="observed", name="updates_observed")
 
 
 def from_steps(view: RunView) -> Fact | None:
@@ -131,18 +131,11 @@ def from_settings(view: RunView) -> Fact | None:
     found = {name: setting for name, setting in told(view).items() if setting.how != "default"}
     planned = configured_updates(frameworks.profile(view.run.framework), found)
     epochs = epochs_per_batch(view)
-    if planned is None or planned.how != "observed" or epochs is None or not isinstance(planned.value, int | float):
+    if planned is None or planned.how != "observed" or epochs is None or not epochs.number:
         return None
-    minibatches = float(planned.value) / float(str(epochs.value))
+    minibatches = (planned.number or 0.0) / epochs.number
     parts = "one minibatch" if minibatches == 1 else f"{minibatches:g} minibatches"
-    return Fact(
-        name="updates_observed",
-        value=float(planned.value),
-        how="observed",
-        unit=STEPS_PER_BATCH,
-        source=epochs.source,
-        says=f"{epochs.says}, {parts} each",
-    )
+    return fact(planned.number or 0.0, epochs, f"{epochs.says}, {parts} each", STEPS_PER_BATCH, how="observed")
 
 
 def epochs_per_batch(view: RunView) -> Fact | None:
@@ -173,7 +166,7 @@ def rollout_steps(view: RunView) -> Fact | None:
     if len(gaps) < LEAST or not median(gaps) > 1 or mean_of(gaps == median(gaps)) < ALIKE:
         return None
     says = f"updates stand {median(gaps):g} environment steps apart"
-    return Fact(name="rollout_steps", value=median(gaps), how="observed", source=series.source(), says=says)
+    return fact(median(gaps), series, says, how="observed", name="rollout_steps")
 
 
 def told(view: RunView) -> dict[str, Setting]:
@@ -244,60 +237,11 @@ def _batches_between(view: RunView, counter: Series) -> FloatArray | None:
     return np.where(gaps > 0, gaps, np.nan)
 
 
-#: Room for float32 means over many samples, relative to the larger side.
-ROOM = 0.02
 #: Gauss's inequality says nothing of a share below this that matters; and no more than this much is asked of the rest.
 LEAST_SHARE, LEAST_REST = 0.3, 0.1
 
 
-def clip_kl_contradiction(view: RunView) -> Series | None:
-    """Return by how much the clip fraction demands more KL than there is: (needed - k3)/needed, 0 where it fits.
-
-    A share f of samples outside 1 ± ε has mean k3 of at least f·min(k3(1 + ε), k3(1 - ε)), which is 0.0177·f at
-    ε = 0.2; with k2 it is 0.0166·f. Both sides have to be counted. A share f of all minibatches is one of at least
-    1 - n·(1 - f) in any n-th part of them, such as the last epoch.
-    """
-    series = view.run.series
-    kl, epsilon = series.get("approx_kl"), _range(view)
-    clipped = beside(kl, series.get("clip_fraction"))
-    if kl is None or clipped is None or epsilon is None:
-        return None
-    parts = _parts(view, clipped, kl)
-    if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides" or parts is None:
-        return None
-    share = 1 - (1 - clipped.values + clipped.resolution.absolute) * parts
-    needed = np.maximum(0.0, share) * _least(kl.estimator, epsilon)
-    have = np.abs(kl.values) + kl.resolution.absolute + ROOM * needed + rounding.UNIT
-    value = np.maximum(0.0, needed - have) / np.maximum(needed, 1e-9)
-    says = f"what {kl.raw} lacks for {clipped.raw}"
-    return dataclasses.replace(
-        kl,
-        name="clip_kl_contradiction",
-        values=value,
-        resolution=EXACT,
-        how="computed",
-        unit="of what is needed",
-        says=says,
-    )
-
-
-def _parts(view: RunView, whole: Series, part: Series) -> float | None:
-    """Return how many times the window of one metric holds that of another; None where it does not, or nobody knows.
-
-    Of work that was counted, else configured: an early stop leaves fewer parts, each of which holds more of what was
-    counted. What only a default says proves nothing.
-    """
-    if whole.shares_window(part):
-        return 1.0
-    if whole.aggregation != "all minibatches":
-        return None
-    if part.aggregation == "last epoch":
-        epochs = told(view).get("ppo_epochs")
-        return float(str(epochs.value)) if epochs is not None and epochs.how != "default" else None
-    updates = view.fact("updates_known")
-    return float(str(updates.value)) if part.aggregation == "last minibatch" and updates is not None else None
-
-
+@statistic("clip_fraction+approx_kl")
 def clip_over_spread(view: RunView) -> Series | None:
     """Return the KL that the clip fraction asks of log-ratios that scatter around 0 in one hump, over the KL there is.
 
@@ -326,20 +270,13 @@ def clip_over_spread(view: RunView) -> Series | None:
     )
 
 
-def _least(estimator: str, epsilon: float) -> float:
-    if estimator == "k2":
-        return 0.5 * math.log1p(epsilon) ** 2
-    return epsilon - math.log1p(epsilon)
-
-
 def _range(view: RunView) -> float | None:
     """Return the smallest clip range in force: logged, else configured."""
     logged = view.run.series.get("clip_range")
     if logged is not None and len(logged):
         finite = finite_of(logged.values)
         return float(finite.min()) if len(finite) and finite.min() > 0 else None
-    found = view.number("clip_range")
-    return found if found and view.configured("clip_range") else None
+    return view.given("clip_range") or None
 
 
 #: Epochs from which a schedule that is as many times too long is no coincidence; how near it has to be, for a record.
@@ -352,6 +289,7 @@ SPREAD = 0.05
 TELLING, FALLING = 20, 0.9
 
 
+@statistic("kl_penalty_reward+ref_kl")
 def kl_coef_implied(view: RunView) -> Fact | None:
     """Return the KL coefficient that turns the reference KL into the KL reward: -penalty / KL (TRL's PPO trainers).
 
@@ -369,9 +307,10 @@ def kl_coef_implied(view: RunView) -> Fact | None:
     if median(np.abs(quotients - middle)) > SPREAD * middle:
         return None
     says = f"-{penalty.raw} / {kl.raw}, the same in {len(quotients)} records"
-    return Fact(name="kl_coef_implied", value=middle, how="computed", source=penalty.source(), says=says)
+    return fact(middle, penalty, says)
 
 
+@statistic("learning_rate")
 def schedule_end_step(view: RunView) -> Fact | None:
     """Return the step at which a linear decay of the learning rate reaches 0, from its slope over the second half."""
     rate = view.run.series.get("learning_rate")
@@ -389,26 +328,26 @@ def schedule_end_step(view: RunView) -> Fact | None:
         return None  # not a straight line: a cosine, or a controller
     end = float(steps[-1] - values[-1] / slope)
     says = f"{rate.raw} falls in a straight line and reaches 0 there"
-    return Fact(
-        name="schedule_end_step", value=round(end), how="computed", unit="step", source=rate.source(half), says=says
-    )
+    return fact(round(end), rate, says, "step", at=half)
 
 
+@statistic("learning_rate+ppo_epochs")
 def schedule_spans_epochs(view: RunView) -> Fact | None:
     """Tell whether a linear decay of the learning rate is as many times longer than the run as a batch has epochs.
 
     Several: of two, half of the schedule may be meant.
     """
-    end, epochs = view.fact("schedule_end_step"), view.number("ppo_epochs")
+    end, epochs = view.fact("schedule_end_step"), view.given("ppo_epochs")
     last = (view.run.steps or (0, 0))[1]
-    if end is None or epochs is None or last <= 0 or not view.configured("ppo_epochs"):
+    if end is None or end.number is None or epochs is None or last <= 0:
         return None
-    runs = float(str(end.value)) / last
+    runs = end.number / last
     spans = epochs >= FEWEST_EPOCHS and abs(runs - epochs) <= NEAR * epochs
     says = f"the rate would reach 0 at step {end.value}, which is {runs:.3g} times step {last}; epochs: {epochs:g}"
-    return Fact(name="schedule_spans_epochs", value=float(spans), how="computed", source=end.source, says=says)
+    return fact(float(spans), end, says)
 
 
+@statistic("loss+ref_kl")
 def kl_in_loss(view: RunView) -> Fact | None:
     """Return loss / reference KL where it is the same in all records: the coefficient of the KL term, with its sign.
 
@@ -427,4 +366,4 @@ def kl_in_loss(view: RunView) -> Fact | None:
     if quantile(np.abs(quotients - middle), FALLING) > SPREAD * abs(middle):
         return None
     says = f"{loss.raw} / {kl.raw}, the same in {len(quotients)} records"
-    return Fact(name="kl_in_loss", value=middle, how="computed", source=loss.source(), says=says)
+    return fact(middle, loss, says)

@@ -18,16 +18,11 @@ from ppo_doctor.checks.series import (
     course,
     fact,
     finite,
-    given,
     late,
     on_average,
     paired,
-    series_of,
-    told_of,
-    truth_of,
-    value_of,
-    values_of,
 )
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, finite_median, finite_of, median, quantile
 from ppo_doctor.model.run import Fact
 
@@ -51,16 +46,16 @@ LASTS, FINE, FAR_FROM_ONE = 20, 1e-3, 0.95
 STAYS, BEYOND = 0.7, 100
 
 
+@statistic("value_loss")
 def value_loss_left(view: RunView) -> Fact | None:
     """Return the late value loss over the first; 1 where the change is within its scatter."""
-    series = series_of(view, "value_loss")
+    series = view.logged("value_loss")
     told = None if series is None else course(np.log(np.maximum(finite(series), 1e-30)))
     if series is None or told is None:
         return None
     clear = abs(told.change) > 2
     left = float(np.exp(told.end - told.start)) if clear else 1.0
     return fact(
-        "value_loss_left",
         left,
         series,
         on_average(series.raw, float(np.exp(told.start)), float(np.exp(told.end)))
@@ -68,18 +63,20 @@ def value_loss_left(view: RunView) -> Fact | None:
     )
 
 
+@statistic("explained_variance")
 def explained_at_end(view: RunView) -> Fact | None:
     """Return the median explained variance of the last quarter."""
-    series = series_of(view, "explained_variance")
+    series = view.logged("explained_variance")
     if series is None or len(series) < 3:
         return None
     level = float(median(late(finite(series))))
-    return fact("explained_at_end", level, series, f"{series.raw} is {level:.3g} at the end")
+    return fact(level, series, f"{series.raw} is {level:.3g} at the end")
 
 
+@statistic("values_mean+value_loss")
 def values_beside_error(view: RunView) -> Fact | None:
     """Return the size of the mean prediction over the root of the value loss, in the medians of the later half."""
-    values, losses = values_of(view, "values_mean"), values_of(view, "value_loss")
+    values, losses = view.values("values_mean"), view.values("value_loss")
     if values is None or losses is None or min(len(values), len(losses)) < MANY:
         return None
     size = float(median(np.abs(values[len(values) // 2 :])))
@@ -87,34 +84,36 @@ def values_beside_error(view: RunView) -> Fact | None:
     if error == 0:
         return None
     says = f"predictions of {size:.3g} beside an error of {error:.3g}"
-    return fact("values_beside_error", size / error, series_of(view, "values_mean"), says)
+    return fact(size / error, view.logged("values_mean"), says)
 
 
 #: A critic whose explained variance ends below this has not shown that it explains anything.
 EXPLAINS_SOME = 0.1
 
 
+@statistic("value_loss", "explained_variance")
 def critic_learns(view: RunView) -> Fact | None:
     """Tell whether the value loss clearly falls, or the explained variance clearly rises."""
-    left, level = value_of(view.fact("value_loss_left")), value_of(view.fact("explained_at_end"))
-    explained = values_of(view, "explained_variance")
+    left, level = view.value("value_loss_left"), view.value("explained_at_end")
+    explained = view.values("explained_variance")
     begun = 0.0 if explained is None else float(median(explained[:3]))
     rises = None if level is None else level > 0.3 and level > begun + 0.1
     falls = None if left is None else left < 0.6
     if falls and level is not None and level < EXPLAINS_SOME and not rises:
         return None  # returns may have become smaller
     holds = any_known(falls, rises)
-    says = told_of(view, "value_loss_left", "explained_at_end")
-    return condition("critic_learns", holds, series_of(view, "value_loss"), says)
+    says = view.says("value_loss_left", "explained_at_end")
+    return condition(holds, view.logged("value_loss"), says)
 
 
+@statistic("explained_variance+value_loss")
 def explained_repeats(view: RunView) -> Fact | None:
     """Tell whether the explained variance is one number to the last bit though the value loss changes.
 
     One that is so from some record on counts where the reward stands as well, and where it is far from 1, near which
     it hardly varies.
     """
-    series, losses = series_of(view, "explained_variance"), series_of(view, "value_loss")
+    series, losses = view.logged("explained_variance"), view.logged("value_loss")
     if series is None or np.isfinite(series.values).sum() < 4:
         return None
     values = finite(series)
@@ -126,37 +125,39 @@ def explained_repeats(view: RunView) -> Fact | None:
     if lasts >= enough and series.resolution.absolute < FINE and 0 < abs(values[-1]) < FAR_FROM_ONE and rewards:
         moving = None if losses is None else not constant(finite(losses)[-enough:])
         holds, says = both(constant(rewards[1][-enough:]), moving), f"in the last {lasts} records"
-    return condition("explained_repeats", holds, series, f"{series.raw} is {values[-1]:.6g} {says}")
+    return condition(holds, series, f"{series.raw} is {values[-1]:.6g} {says}")
 
 
+@statistic("value_loss+value_loss_unclipped")
 def value_loss_kept(view: RunView) -> Fact | None:
     """Return what value clipping leaves of the value loss."""
-    clipped, whole = series_of(view, "value_loss"), series_of(view, "value_loss_unclipped")
+    clipped, whole = view.logged("value_loss"), view.logged("value_loss_unclipped")
     if clipped is None or whole is None:
         return None
     left, all_of_it = paired(clipped, whole)
     if not len(left):
         return None
     kept = float(median(left / np.maximum(all_of_it, 1e-30)))
-    return fact("value_loss_kept", kept, clipped, f"{clipped.raw} is {kept:.2g} of the loss before clipping")
+    return fact(kept, clipped, f"{clipped.raw} is {kept:.2g} of the loss before clipping")
 
 
+@statistic("clip_range_vf+episode_return")
 def value_clip_over_returns(view: RunView) -> Fact | None:
     """Return the value clip range over the largest |return|."""
-    logged = values_of(view, "clip_range_vf")
-    size = given(view, "clip_range_vf") if logged is None else float(median(logged))
-    returns = values_of(view, "episode_return", "returns_mean", "reward_mean")
+    logged = view.values("clip_range_vf")
+    size = view.given("clip_range_vf") if logged is None else float(median(logged))
+    returns = view.values("episode_return", "returns_mean", "reward_mean")
     if size is None or returns is None or np.abs(returns).max() == 0:
         return None
     over = size / float(np.abs(returns).max())
     return fact(
-        "value_clip_over_returns",
         over,
-        series_of(view, "value_loss"),
+        view.logged("value_loss"),
         f"values may move by {size:g} beside returns of {np.abs(returns).max():.3g}",
     )
 
 
+@statistic("value_loss")
 def critic_drowns_policy(view: RunView) -> Fact | None:
     """Tell whether a value loss above 1e4 leaves the policy no step or no gain, or one above 1e5 the critic no hope.
 
@@ -164,14 +165,14 @@ def critic_drowns_policy(view: RunView) -> Fact | None:
     whose outputs begin at 1 and whose weights move by the learning rate per step: such a loss does not fall. Far beyond
     the squared returns they are not the rewards'.
     """
-    losses, usual = series_of(view, "value_loss"), value_of(view.fact("divergence_usual"))
-    stands = truth_of(view.fact("policy_stands")) if usual is None else usual < 5e-6
-    left = value_of(view.fact("value_loss_left"))
+    losses, usual = view.logged("value_loss"), view.value("divergence_usual")
+    stands = view.holds("policy_stands") if usual is None else usual < 5e-6
+    left = view.value("value_loss_left")
     if losses is None or (stands is None and left is None):
         return None
     size = float(finite_median(losses.values))
     beside = "beside a policy that stands still" if usual is None else f"at a KL of {usual:.2g}"
-    norms = values_of(view, "grad_norm")
+    norms = view.values("grad_norm")
     norm = 0.0 if norms is None else float(median(norms))
     stays = left is not None and left > HALF_LEFT
     small = usual is not None and usual < NEXT_TO_NO_KL and norm > 10 * SWAMPED
@@ -180,38 +181,40 @@ def critic_drowns_policy(view: RunView) -> Fact | None:
         which = "a reward that does not rise"
         which = f"{left:.2g} of the first is left" if stays else f"a KL of {usual:.2g}" if small else which
         beside = f"at a gradient norm of {norm:.3g}, and {which}"
-    beyond = (value_of(view.fact("value_loss_over_returns")) or 0.0) > BEYOND
+    beyond = (view.value("value_loss_over_returns") or 0.0) > BEYOND
     drowns = swamped or (size > LARGE and stands is True)
-    explained = value_of(view.fact("explained_at_end"))
+    explained = view.value("explained_at_end")
     none = explained is not None and abs(explained) < EXPLAINS
     hopeless = size > OUT_OF_REACH and left is not None and (left > STAYS or none) and not beyond
     says = f"{losses.raw} is {size:.3g} {beside if drowns or left is None else f'and {left:.2g} of the first is left'}"
-    return condition("critic_drowns_policy", drowns or hopeless, losses, says)
+    return condition(drowns or hopeless, losses, says)
 
 
+@statistic("value_clip_fraction")
 def values_clipped_usually(view: RunView) -> Fact | None:
     """Return the median share of value predictions that are clipped."""
-    clipped = series_of(view, "value_clip_fraction")
+    clipped = view.logged("value_clip_fraction")
     if clipped is None or len(finite(clipped)) < MANY:
         return None
     part = float(median(finite(clipped)))
-    return fact("values_clipped_usually", part, clipped, f"{clipped.raw} is {part:.3g} in the median")
+    return fact(part, clipped, f"{clipped.raw} is {part:.3g} in the median")
 
 
+@statistic("value_loss+reward_mean", "value_loss+episode_return", "value_loss+eval_return")
 def value_loss_over_returns(view: RunView) -> Fact | None:
     """Return the median value loss of the later half over the square of the largest |return|, reward or deviation.
 
     None where all of these are 0, and of few records: an untrained critic may be off by anything.
     """
-    loss = series_of(view, "value_loss")
+    loss = view.logged("value_loss")
     paid = ("episode_return", "eval_return", "reward_mean", "reward_total", "reward_std")
-    held = [np.abs(values).max() for name in paid if (values := values_of(view, name)) is not None]
+    held = [np.abs(values).max() for name in paid if (values := view.values(name)) is not None]
     largest = float(max(held, default=0.0))
     if loss is None or not largest or len(finite(loss)) < MANY:
         return None
     size = float(median(np.abs(finite(loss)[len(finite(loss)) // 2 :])))
     says = f"{loss.raw} is {size:.3g} in the median, the largest return {largest:.3g}"
-    return fact("value_loss_over_returns", size / largest / largest, loss, says, "times the squared return")
+    return fact(size / largest / largest, loss, says, "times the squared return")
 
 
 #: Below this share of the run's largest spread of returns, or of its square in the loss, returns count as constant.
@@ -229,6 +232,7 @@ WITH_BIAS = "with bias"
 MOVED = 3.0
 
 
+@statistic("explained_variance")
 def explained_variance_trained(view: RunView) -> Series | None:
     """Return the explained variance where it measures what the critic learnt: above 0, and where returns vary.
 
@@ -245,10 +249,18 @@ def explained_variance_trained(view: RunView) -> Series | None:
 
 def hardly_trained(view: RunView, series: Series) -> bool:
     """Tell whether a log whose records are those of a series holds fewer than 100 optimizer steps."""
-    updates = view.fact("updates_known")
-    return updates is not None and float(str(updates.value)) * len(series) < FEWEST_STEPS
+    updates = view.value("updates_known")
+    return updates is not None and updates * len(series) < FEWEST_STEPS
 
 
+@statistic(
+    *(
+        "explained_variance+value_loss",
+        "explained_variance+returns_std",
+        "explained_variance+episode_return",
+        "explained_variance+reward_mean",
+    )
+)
 def explained_variance_alive(view: RunView) -> Series | None:
     """Return the explained variance in records whose returns vary; elsewhere NaN.
 
@@ -322,6 +334,7 @@ VALUE_LOSSES_LEAST, BEFORE = 20, 8
 LEFT = 0.5
 
 
+@statistic("value_clip_fraction")
 def clipped_values_leap(view: RunView) -> Fact | None:
     """Return by how much the share of clipped predictions leapt from one record to the next, where it later went back.
 
@@ -338,10 +351,10 @@ def clipped_values_leap(view: RunView) -> Fact | None:
     at = BEFORE + int(np.argmax(leaps))
     leap = float(leaps[at - BEFORE])
     says = f"record {at + 1} of {len(values)}: {values[at]:.3g}; {end:.3g} at the end"
-    source = clipped.source(at)
-    return Fact(name="clipped_values_leap", value=max(0.0, leap), how="computed", source=source, says=says)
+    return fact(max(0.0, leap), clipped, says, at=at)
 
 
+@statistic("values_mean+returns_mean")
 def value_mean_slope(view: RunView) -> Fact | None:
     """Return how far the critic's mean goes with the mean of its targets: the slope of least squares over records.
 
@@ -362,9 +375,10 @@ def value_mean_slope(view: RunView) -> Fact | None:
     off = targets - targets.mean()
     value = float((off * (said - said.mean())).sum() / (off**2).sum())
     says = f"{values.raw} by {returns.raw}, {len(targets)} records"
-    return Fact(name="value_mean_slope", value=value, how="computed", source=values.source(), says=says)
+    return fact(value, values, says)
 
 
+@statistic("explained_variance")
 def explained_variance_best(view: RunView) -> Fact | None:
     """Return the explained variance that the best tenth of the records reaches.
 
@@ -383,13 +397,14 @@ def explained_variance_best(view: RunView) -> Fact | None:
     if not math.isfinite(value):
         return None
     says = f"ninth decile of {len(values)} records"
-    return Fact(name="explained_variance_best", value=value, how="computed", source=series.source(), says=says)
+    return fact(value, series, says)
 
 
 #: Records of an untrained critic that are more than an odd one.
 COLD = 3
 
 
+@statistic("tokens_in_loss+response_length+rollout_size+ppo_epochs")
 def loss_tokens_per_written(view: RunView) -> Fact | None:
     """Return the tokens in the loss over those that the policy wrote: mean length × samples × passes over them.
 
@@ -397,14 +412,12 @@ def loss_tokens_per_written(view: RunView) -> Fact | None:
     """
     tokens = view.run.series.get("tokens_in_loss")
     length = beside(tokens, view.run.series.get("response_length"))
-    samples, passes = view.number("rollout_size"), view.number("ppo_epochs")
+    samples, passes = view.given("rollout_size"), view.given("ppo_epochs")
     if tokens is None or length is None or not samples or not passes:
-        return None
-    if not view.configured("rollout_size") or not view.configured("ppo_epochs"):
         return None
     usable = np.isfinite(tokens.values) & np.isfinite(length.values) & (length.values > 0)
     if usable.sum() < COLD:
         return None
     value = median(tokens.values[usable] / (length.values[usable] * samples * passes))
     says = f"{tokens.raw} over {samples:g} completions, {passes:g} passes"
-    return Fact(name="loss_tokens_per_written", value=value, how="computed", source=tokens.source(), says=says)
+    return fact(value, tokens, says)

@@ -1,4 +1,4 @@
-"""Answer a clause of a rule for one statistic with yes, no or unknown, and its evidence.
+"""The closed vocabulary of tests: a clause compared with one quantity gives yes, no or unknown, with its evidence.
 
 A printed number is an interval; if it straddles the bound, the answer is unknown. A number nearer to a bound than its
 arithmetic resolves equals the bound. Only finite values are compared, because `nan > bound` is false and would make a
@@ -18,9 +18,10 @@ import numpy as np
 
 from ppo_doctor.checks.run_kind import never_logged, not_for
 from ppo_doctor.checks.run_view import inputs, metrics_wanted, takes_a_log
-from ppo_doctor.model.arrays import median, quantile
+from ppo_doctor.model.arrays import median
 from ppo_doctor.model.rules import Evidence, Finding
 from ppo_doctor.model.run import SINGLE, Fact, Series
+from ppo_doctor.model.words import NOT_SO
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,22 +35,19 @@ if TYPE_CHECKING:
 Picked: TypeAlias = "range | npt.NDArray[np.intp]"
 
 OPERATORS: Mapping[str, Operator] = MappingProxyType(
-    {"equals": "==", "differs": "!=", "below": "<", "at most": "<=", "above": ">", "at least": ">="}
+    {"equals": "==", "below": "<", "at most": "<=", "above": ">", "at least": ">="}
 )
 #: The test that holds where another does not, for finite numbers.
-OPPOSITES: Mapping[str, str] = MappingProxyType({"differs": "equals", "above": "at most", "at least": "below"})
+OPPOSITES: Mapping[str, str] = MappingProxyType({"above": "at most", "at least": "below"})
 #: Which of the values that a clause holds for is told, and where it says so: the one that comes nearest to the bound.
 EXTREMES: Mapping[str, tuple[str, bool]] = MappingProxyType(
     {"below": ("max", True), "at most": ("max", True), "above": ("min", False), "at least": ("min", False)}
 )
-WINDOWS = ("all", "tail", "middle", "early")
 STATISTICS: Mapping[str, Callable[[FloatArray], float]] = MappingProxyType(
     {
         "median": median,
-        "mean": lambda v: float(v.mean()),
         "min": lambda v: float(v.min()),
         "max": lambda v: float(v.max()),
-        "p95": lambda v: quantile(v, 0.95),
         "first": lambda v: float(v[0]),
         "last": lambda v: float(v[-1]),
     }
@@ -115,35 +113,30 @@ def compare(test: str, values: FloatArray, margin: float, bound: float, slack: f
     return high <= most, low <= most
 
 
-def exactly(test: str, values: FloatArray, bound: float, slack: float) -> BoolArray:
-    """Return where a test holds for numbers that are written in full; within ± slack of the bound is at it."""
-    if test in OPPOSITES:
-        return ~exactly(OPPOSITES[test], values, bound, slack)
-    if test == "equals":
-        return np.asarray((values >= bound - slack) & (values <= bound + slack))
-    return np.asarray(values < bound - slack if test == "below" else values <= bound + slack)
-
-
 def _slack(bound: float, rounding: float) -> float:
     return rounding + SINGLE * abs(bound)
 
 
 def _each(clause: Clause, series: Series, picked: Picked, values: FloatArray) -> Outcome:
-    exact = series.resolution.exact
-    slack = _slack(clause.bound, series.resolution.rounding)
-    if exact:
-        surely = possibly = exactly(clause.test, values, clause.bound, slack)
-    else:
-        surely, possibly = compare(clause.test, values, series.resolution.absolute, clause.bound, slack)
+    surely, possibly = _compared(clause, series, values)
     start = _start(clause, surely)
-    if start is None and not exact and _start(clause, possibly) is not None:
-        reason = f"{series.name} is printed to ±{series.resolution.absolute:.0e}, too coarse to tell"
-        return Outcome(truth=None, reason=reason)
+    if start is None and _start(clause, possibly) is not None:
+        return Outcome(truth=None, reason=_too_coarse(series))
     first = start or 0
     holds = surely.nonzero()[0] if not first else first + surely[first:].nonzero()[0]
     evidence = _evidence(clause, series, picked, values, first, holds)
     onset = int(series.axis.steps[picked[int(holds[0])]]) if start is not None and len(holds) else None
     return Outcome(truth=start is not None, evidence=evidence, onset=onset)
+
+
+def _compared(clause: Clause, series: Series, values: FloatArray) -> tuple[BoolArray, BoolArray]:
+    """Return where a clause surely and possibly holds for values of a series, as it prints them."""
+    slack = _slack(clause.bound, series.resolution.rounding)
+    return compare(clause.test, values, series.resolution.absolute, clause.bound, slack)
+
+
+def _too_coarse(series: Series) -> str:
+    return f"{series.name} is printed to ±{series.resolution.absolute:.0e}, too coarse to tell"
 
 
 def _start(clause: Clause, holds: BoolArray) -> int | None:
@@ -195,14 +188,10 @@ def _evidence(
 
 def _statistic(clause: Clause, series: Series, picked: Picked, values: FloatArray) -> Outcome:
     observed = STATISTICS[clause.statistic](values)
-    slack = _slack(clause.bound, series.resolution.rounding)
-    surely = bool(exactly(clause.test, np.asarray(observed), clause.bound, slack))
-    if not series.resolution.exact:
-        sure, possibly = compare(clause.test, np.asarray(observed), series.resolution.absolute, clause.bound, slack)
-        surely = bool(sure)
-        if possibly and not surely:
-            reason = f"{series.name} is printed to ±{series.resolution.absolute:.0e}, too coarse to tell"
-            return Outcome(truth=None, reason=reason)
+    sure, possible = _compared(clause, series, np.asarray(observed))
+    surely = bool(sure)
+    if possible and not surely:
+        return Outcome(truth=None, reason=_too_coarse(series))
     steps = (int(series.axis.steps[picked[0]]), int(series.axis.steps[picked[-1]]))
     evidence = Evidence(
         metric=series.name,
@@ -222,16 +211,15 @@ def _statistic(clause: Clause, series: Series, picked: Picked, values: FloatArra
 
 
 def _fact(clause: Clause, fact: Fact) -> Outcome:
-    if isinstance(fact.value, str | None):
+    if (value := fact.number) is None:
         return Outcome(truth=None, reason=f"{fact.name} is {fact.value!r}, not a number")
-    value = float(fact.value)
     if not math.isfinite(value):
         return Outcome(truth=None, reason=f"{fact.name} is not finite")
-    surely = bool(exactly(clause.test, np.asarray(value), clause.bound, _slack(clause.bound, 0.0)))
+    surely = bool(compare(clause.test, np.asarray(value), 0.0, clause.bound, _slack(clause.bound, 0.0))[0])
     evidence = Evidence(
         metric=fact.name,
         raw=(fact.source.key if fact.source and fact.source.key else fact.name),
-        statistic=fact.says or fact.how,
+        statistic=f"{NOT_SO}{fact.says}" if fact.denied else fact.says or fact.how,
         observed=value,
         op=OPERATORS[clause.test],
         bound=clause.bound,
@@ -293,8 +281,6 @@ def _least(view: RunView, rule: Rule) -> int:
 
 
 def _not_applicable(view: RunView, rule: Rule) -> str | None:
-    if rule.algorithms and view.run.algorithm not in rule.algorithms:
-        return f"not for {view.run.algorithm}"
     reason = view.kind.excludes(rule.kind) or not_for(view, rule.needs)
     if reason is not None:
         return reason
@@ -302,7 +288,7 @@ def _not_applicable(view: RunView, rule: Rule) -> str | None:
         return A_LOG
     if rule.not_when_single_update:
         updates = view.fact("updates_effective")
-        single = updates is not None and updates.how != "default" and 0.0 < float(str(updates.value)) <= 1.0
+        single = updates is not None and updates.how != "default" and 0.0 < (updates.number or 0.0) <= 1.0
         if updates is not None and single and view.fact("apart_before_the_step") is None:
             return f"constant by construction: one optimizer step per batch ({_origin(updates)})"
     return None

@@ -20,10 +20,8 @@ from ppo_doctor.checks.series import (
     entropy_of,
     fact,
     finite,
-    series_of,
-    value_of,
-    values_of,
 )
+from ppo_doctor.checks.statistics import ENTROPIES, REWARDS_LOGGED, each_with, statistic
 from ppo_doctor.model.arrays import finite_of, median, quantile
 
 if TYPE_CHECKING:
@@ -51,6 +49,7 @@ def _entropy(view: RunView) -> tuple[Series, FloatArray] | None:
     return series, finite(series)
 
 
+@statistic(*ENTROPIES)
 def entropy_first_drop(view: RunView) -> Fact | None:
     """Return the share of the first entropy of a choice that is gone within the first tenth of the records."""
     found = _entropy(view)
@@ -59,28 +58,20 @@ def entropy_first_drop(view: RunView) -> Fact | None:
     series, values = found
     soon = values[: max(2, len(values) // 10) + 1]
     drop = float((values[0] - soon.min()) / abs(values[0]))
-    return fact(
-        "entropy_first_drop",
-        drop,
-        series,
-        f"{series.raw} falls from {values[0]:.3g} to {soon.min():.3g} in {len(soon)} records",
-    )
+    return fact(drop, series, f"{series.raw} falls from {values[0]:.3g} to {soon.min():.3g} in {len(soon)} records")
 
 
+@statistic(*ENTROPIES)
 def entropy_left(view: RunView) -> Fact | None:
     """Return the last entropy of a choice over the highest; None where there never was any."""
     found = _entropy(view)
     if found is None or found[1].max() < ALIVE or not discrete(view):
         return None
     series, values = found
-    return fact(
-        "entropy_left",
-        values[-1] / values.max(),
-        series,
-        f"{series.raw} ends at {values[-1]:.3g} of {values.max():.3g}",
-    )
+    return fact(values[-1] / values.max(), series, f"{series.raw} ends at {values[-1]:.3g} of {values.max():.3g}")
 
 
+@statistic(*ENTROPIES)
 def entropy_growth(view: RunView) -> Fact | None:
     """Return the gain of entropy over what counts as a run-away: 1 nat, or half of the start and 0.3 nats.
 
@@ -96,9 +87,10 @@ def entropy_growth(view: RunView) -> Fact | None:
     else:
         least = PER_DIMENSION * (dimensions(series) or MANY_DIMENSIONS)
     growth = float((values[-1] - values[0]) / least)
-    return fact("entropy_growth", growth, series, f"{series.raw} goes from {values[0]:.3g} to {values[-1]:.3g}")
+    return fact(growth, series, f"{series.raw} goes from {values[0]:.3g} to {values[-1]:.3g}")
 
 
+@statistic(*ENTROPIES)
 def density_fall(view: RunView) -> Fact | None:
     """Return the nats for each action dimension that a density lost; None of a choice, and of unknown dimensions."""
     found = _entropy(view)
@@ -107,9 +99,10 @@ def density_fall(view: RunView) -> Fact | None:
         return None
     series, values = found
     fall = float(values[0] - values[-1]) / count
-    return fact("density_fall", fall, series, f"{series.raw} goes from {values[0]:.3g} to {values[-1]:.3g}", "nats")
+    return fact(fall, series, f"{series.raw} goes from {values[0]:.3g} to {values[-1]:.3g}", "nats")
 
 
+@statistic(*each_with(ENTROPIES, REWARDS_LOGGED))
 def gain_once_certain(view: RunView) -> Fact | None:
     """Return what the reward has gained once a choice has lost most of its entropy for good, as a share of its range.
 
@@ -124,7 +117,7 @@ def gain_once_certain(view: RunView) -> Fact | None:
         return None
     held = int(np.flatnonzero(values >= SPENT * values.max())[-1]) + 1
     if held == len(values):
-        return fact("gain_once_certain", 1.0, series, f"{series.raw} ends at {values[-1]:.3g} of {values.max():.3g}")
+        return fact(1.0, series, f"{series.raw} ends at {values[-1]:.3g} of {values.max():.3g}")
     since = int(series.axis.steps[np.isfinite(series.values)][held])
     steps = reward.axis.steps[np.isfinite(reward.values)]
     few = max(2, len(earned) // 20)
@@ -135,10 +128,13 @@ def gain_once_certain(view: RunView) -> Fact | None:
     gain = (after - begun) / span if span else 0.0
     if gain > 0 and values[-1] < DECIDED * values.max() and does_not_rise(view):
         gain = 0.0
-    told = fact("gain_once_certain", gain if gain > -FELL else 1.0, series, f"{says}{begun:.4g}, is {after:.4g}")
+    told = fact(gain if gain > -FELL else 1.0, series, f"{says}{begun:.4g}, is {after:.4g}")
     return replace(told, since=since)
 
 
+@statistic(
+    *("entropy+reward_mean+reward_std", "entropy_loss+reward_mean+reward_std", "action_std+reward_mean+reward_std")
+)
 def certain_short(view: RunView) -> Fact | None:
     """Return what a policy that has made up its mind earns of what can be earned, where it earns no more from then on.
 
@@ -153,7 +149,7 @@ def certain_short(view: RunView) -> Fact | None:
     held = int(np.flatnonzero(values >= DECIDED * values.max())[-1]) + 1
     few = max(2, len(earned) // 10)
     if len(values) - held < few * 2:
-        return fact("certain_short", 1.0, series, f"{series.raw} ends at {values[-1]:.3g} of {values.max():.3g}")
+        return fact(1.0, series, f"{series.raw} ends at {values[-1]:.3g} of {values.max():.3g}")
     place = int(np.flatnonzero(np.isfinite(series.values))[held])
     since = int(series.axis.steps[place])
     at = int(np.searchsorted(reward.axis.steps[np.isfinite(reward.values)], since))
@@ -161,20 +157,21 @@ def certain_short(view: RunView) -> Fact | None:
     begun, ends = median(rest[: len(rest) // 2]), median(rest[-few:])
     says = f"{series.raw} stays below {DECIDED:.0%} of its highest from step {since} on; {reward.raw} is {ends:.3g}"
     share = ends if ends - begun < GAINS * (1.0 - ends) else 1.0
-    return replace(fact("certain_short", share, series, says), since=since, source=series.source(place))
+    return fact(share, series, says, at=place, since=since)
 
 
 def bonus_of(view: RunView) -> float | None:
     """Return the coefficient of the entropy bonus: logged, else as the loss holds it, else configured."""
-    logged = values_of(view, "entropy_coef")
+    logged = view.values("entropy_coef")
     if logged is not None:
         return float(logged[0])
-    held = value_of(view.fact("bonus_in_loss"))
+    held = view.value("bonus_in_loss")
     if held is not None:
         return held
-    return view.number("ent_coef") if view.configured("ent_coef") else None
+    return view.given("ent_coef")
 
 
+@statistic("entropy_coef", "ent_coef", "loss+policy_loss+entropy")
 def entropy_bonus(view: RunView) -> Fact | None:
     """Return the coefficient of the entropy bonus.
 
@@ -182,7 +179,7 @@ def entropy_bonus(view: RunView) -> Fact | None:
     entropy is seen to fall, and None tells nothing where it is not.
     """
     bonus = bonus_of(view)
-    series = series_of(view, "entropy_coef")
+    series = view.logged("entropy_coef")
     held = view.fact("bonus_in_loss") if series is None else None
     if held is not None:
         return replace(held, name="entropy_bonus")
@@ -191,7 +188,7 @@ def entropy_bonus(view: RunView) -> Fact | None:
         return None
     if bonus is None:
         return None
-    told = fact("entropy_bonus", bonus, series, f"the entropy coefficient is {bonus:g}")
+    told = fact(bonus, series, f"the entropy coefficient is {bonus:g}")
     setting = view.run.config.get("ent_coef") if series is None else None
     return told if setting is None else replace(told, source=setting.source)
 
@@ -202,9 +199,10 @@ def _falls(view: RunView) -> bool:
     return found is not None and float(found[1][0] - found[1][-1]) > FALLEN
 
 
+@statistic(*ENTROPIES)
 def entropy_held_high(view: RunView) -> Fact | None:
     """Tell whether the entropy stays at its highest, or runs up; that of a choice also where it rises to its end."""
-    found, growth = _entropy(view), view.fact("entropy_growth")
+    found, growth = _entropy(view), view.value("entropy_growth")
     if found is None or growth is None:
         return None
     series, values = found
@@ -212,9 +210,10 @@ def entropy_held_high(view: RunView) -> Fact | None:
     held = np.ptp(values) < 0.05 * top or (discrete(view) and values.min() > values[0] - 0.02 * top)
     held &= abs(values[-1] - values.max()) < 0.02 * top
     says = f"{series.raw} ends at {values[-1]:.3g}, its highest being {values.max():.3g}"
-    return condition("entropy_held_high", bool(held or float(str(growth.value)) > 1), series, says)
+    return condition(bool(held or growth > 1), series, says)
 
 
+@statistic(*ENTROPIES)
 def entropy_moves(view: RunView) -> Fact | None:
     """Tell whether the entropy leaves where it began, or drifts, by more than states that change explain."""
     series = entropy_of(view)
@@ -228,9 +227,10 @@ def entropy_moves(view: RunView) -> Fact | None:
     says = f"{series.raw} goes from {told.start:.4g} to {told.end:.4g}"
     if not (moved or swung) and len(finite(series)) < FEWEST:
         return None  # too few records to say that nothing moves
-    return condition("entropy_moves", moved or swung, series, says)
+    return condition(moved or swung, series, says)
 
 
+@statistic(*ENTROPIES)
 def entropy_stands(view: RunView) -> Fact | None:
     """Tell whether the entropy stays where it began, up to the jitter of the states that it is averaged over."""
     series = entropy_of(view)
@@ -241,13 +241,14 @@ def entropy_stands(view: RunView) -> Fact | None:
     stands = swing < 0.01 * scale or (abs(told.end - told.start) < STOOD * scale and swing < JITTER * scale)
     lowest, highest = float(finite(series).min()), float(finite(series).max())
     says = f"{series.raw} stays between {lowest:.4g} and {highest:.4g}" if swing else f"{series.raw} stays {lowest:.4g}"
-    return condition("entropy_stands", stands, series, says)
+    return condition(stands, series, says)
 
 
 #: Below this entropy at the start (nats) the policy began deterministic, as where one action is rare.
 ENTROPY_ALIVE = 0.15
 
 
+@statistic("entropy")
 def choice_entropy(view: RunView) -> Series | None:
     """Return the entropy of a choice among actions or tokens, which is 0 where the policy always acts alike.
 
@@ -257,6 +258,7 @@ def choice_entropy(view: RunView) -> Series | None:
     return view.run.series.get("entropy") if discrete(view) else None
 
 
+@statistic("entropy")
 def entropy_share(view: RunView) -> Series | None:
     """Return entropy over its level at the start, per record; None where it starts near 0, or is a differential one."""
     entropy = view.series("choice_entropy")
@@ -293,6 +295,7 @@ VARIES = 1e-3
 HELD_SPENT, TRAVELLED = 0.04, 0.05
 
 
+@statistic("ref_kl")
 def reference_growth(view: RunView) -> Fact | None:
     """Return the KL to the reference in the later half of a run over that in its first quarter.
 
@@ -300,7 +303,7 @@ def reference_growth(view: RunView) -> Fact | None:
     and the root of that where they do not; the KL grows with the square of the distance. The first sixteenth is left
     out: rates are still warming up there.
     """
-    series, size = series_of(view, "ref_kl"), _apart(view)
+    series, size = view.logged("ref_kl"), _apart(view)
     if series is None or len(size) < MANY:
         return None
     count = len(size)
@@ -308,23 +311,25 @@ def reference_growth(view: RunView) -> Fact | None:
     if first < SEEN:
         return None
     says = f"{series.raw} is {first:.3g} in the first quarter and {later:.3g} in the later half"
-    return fact("reference_growth", later / first, series, says, "times")
+    return fact(later / first, series, says, "times")
 
 
+@statistic("ref_kl")
 def reference_largest(view: RunView) -> Fact | None:
     """Return the ninth decile of the KL to the reference, per token or summed, as it is logged."""
-    series, size = series_of(view, "ref_kl"), _apart(view)
+    series, size = view.logged("ref_kl"), _apart(view)
     if series is None or len(size) < MANY:
         return None
     most = float(quantile(size, LARGEST))
-    return fact("reference_largest", most, series, f"{series.raw} is {most:.3g} in its ninth decile", "nats")
+    return fact(most, series, f"{series.raw} is {most:.3g} in its ninth decile", "nats")
 
 
 def _apart(view: RunView) -> FloatArray:
-    series = series_of(view, "ref_kl")
+    series = view.logged("ref_kl")
     return np.empty(0) if series is None else np.abs(finite(series))
 
 
+@statistic("entropy+approx_kl")
 def entropy_pull(view: RunView) -> Fact | None:
     """Return the nats that a policy lost of its uniform entropy over the KL of all its updates; 1 where it lost many.
 
@@ -344,6 +349,6 @@ def entropy_pull(view: RunView) -> Fact | None:
     lost, travelled = uniform - float(median(values[-len(values) // 10 :])), float(steps.sum())
     says = f"{entropy.raw} ends {max(lost, 0.0):.2g} below {uniform:.4g}, that of equal choices"
     if lost > HELD_SPENT * uniform or travelled < TRAVELLED:
-        return fact("entropy_pull", 1.0, entropy, says)
+        return fact(1.0, entropy, says)
     text = f"{says}; the KL of all updates is {travelled:.2g}"
-    return fact("entropy_pull", max(lost, 0.0) / travelled, entropy, text)
+    return fact(max(lost, 0.0) / travelled, entropy, text)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.checks.series import fact
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import distinct, finite_of
 from ppo_doctor.model.run import CONDITION, Fact, Series
 
@@ -23,6 +25,7 @@ VERL_CLIP = 0.2
 USUAL = {(VERL, "kl_loss_coef"): 0.001, (VERL, "kl_coef"): 0.001}
 
 
+@statistic("clip_range_unused")
 def clip_range_gap(view: RunView) -> Fact | None:
     """Return how far a clip range that is given is from the one that the loss reads, under another name of the file."""
     if view.run.framework == VERL:
@@ -34,7 +37,7 @@ def clip_range_gap(view: RunView) -> Fact | None:
 
 def _overruled_in_verl(view: RunView) -> Fact | None:
     """The loss reads clip_ratio_low and clip_ratio_high where they are set, and clip_ratio only where they are not."""
-    unread, low = _found(view, "clip_range_unused"), _found(view, "clip_range")
+    unread, low = view.given_setting("clip_range_unused"), view.given_setting("clip_range")
     if unread is None or low is None or low.key == unread.key:
         return None
     high = view.run.config.get("clip_range_high")
@@ -43,22 +46,22 @@ def _overruled_in_verl(view: RunView) -> Fact | None:
     if gap is None:
         return None
     if unread.value == VERL_CLIP or not gap:
-        return _fact("clip_range_gap", 0.0, unread, f"{_shown(unread)} agrees with what the loss reads")
+        return fact(0.0, unread, f"{_shown(unread)} agrees with what the loss reads", how="configured")
     read = " and ".join(_shown(setting) for setting in live)
-    return _fact("clip_range_gap", gap, unread, f"{_shown(unread)} is not read, for {read}")
+    return fact(gap, unread, f"{_shown(unread)} is not read, for {read}", how="configured")
 
 
 def _switched_off_in_roll(view: RunView) -> Fact | None:
     """Return whether the two-sided range is given and its switch is off."""
     one, switch = view.run.config.get("clip_range"), view.run.config.get("use_clip_range")
-    sides = [s for name in ("clip_range_unused", "clip_range_high") if (s := _found(view, name)) is not None]
+    sides = [s for name in ("clip_range_unused", "clip_range_high") if (s := view.given_setting(name)) is not None]
     if not sides or one is None or switch is None:
         return None
     dead = [(gap, side) for side in sides if (gap := _gap(side, [one]))]
     if switch.value or not dead:
-        return _fact("clip_range_gap", 0.0, sides[0], "the range that is given is the one that is read")
+        return fact(0.0, sides[0], "the range that is given is the one that is read", how="configured")
     says = f"{' and '.join(_shown(side) for _, side in dead)} not read, for use_pg_clip_range is off: {_shown(one)} is"
-    return _fact("clip_range_gap", max(gap for gap, _ in dead), dead[0][1], says)
+    return fact(max(gap for gap, _ in dead), dead[0][1], says, how="configured")
 
 
 def _gap(unread: Setting, live: Sequence[Setting]) -> float | None:
@@ -70,6 +73,7 @@ def _gap(unread: Setting, live: Sequence[Setting]) -> float | None:
     return min(abs(first - other) for other in others)
 
 
+@statistic("use_kl_loss+kl_loss_coef")
 def settings_without_effect(view: RunView) -> Fact | None:
     """Return how many settings that were chosen nothing reads under the others; None without any to look at."""
     looked = [entry for look in _LOOKS for entry in look(view)]
@@ -77,14 +81,14 @@ def settings_without_effect(view: RunView) -> Fact | None:
         return None
     dead = [(setting, why) for setting, why in looked if why]
     says = "; ".join(f"{_shown(setting)}: {why}" for setting, why in dead) or "each of them is read"
-    return _fact("settings_without_effect", float(len(dead)), (dead or looked)[0][0], says)
+    return fact(float(len(dead)), (dead or looked)[0][0], says, how="configured")
 
 
 def _switched(switch: str, coefficient: str) -> Callable[[RunView], Iterator[tuple[Setting, str]]]:
     """Return a look at a coefficient behind a switch that the file turns off."""
 
     def look(view: RunView) -> Iterator[tuple[Setting, str]]:
-        turned, given = _found(view, switch), _found(view, coefficient)
+        turned, given = view.given_setting(switch), view.given_setting(coefficient)
         if turned is None or given is None or isinstance(given.value, bool | str) or not given.value:
             return
         if given.value == USUAL.get((view.run.framework, coefficient)):
@@ -95,14 +99,14 @@ def _switched(switch: str, coefficient: str) -> Callable[[RunView], Iterator[tup
 
 
 def _unapplied_norm(view: RunView) -> Iterator[tuple[Setting, str]]:
-    bound = _found(view, "max_grad_norm_unused")
+    bound = view.given_setting("max_grad_norm_unused")
     if bound is not None:
         usual = bound.value in (None, 1.0)
         yield bound, "" if usual else "this trainer clips no gradient unless DeepSpeed does"
 
 
 def _synced_reference(view: RunView) -> Iterator[tuple[Setting, str]]:
-    synced, coefficient = _found(view, "sync_ref_model"), view.run.config.get("kl_coef")
+    synced, coefficient = view.given_setting("sync_ref_model"), view.run.config.get("kl_coef")
     if synced is not None and synced.value is True and coefficient is not None:
         yield synced, "" if coefficient.value else f"there is no reference model while {coefficient.key} is 0"
 
@@ -116,17 +120,8 @@ _LOOKS = (
 )
 
 
-def _found(view: RunView, name: str) -> Setting | None:
-    """Return a setting that was found, rather than a framework's default."""
-    return view.run.config.get(name) if view.configured(name) else None
-
-
 def _shown(setting: Setting) -> str:
     return f"{setting.key} = {setting.value}"
-
-
-def _fact(name: str, value: float, setting: Setting, says: str) -> Fact:
-    return Fact(name=name, value=value, how="configured", source=setting.source, says=says)
 
 
 #: Losses whose ratio is 1 by definition, or for which the trainer logs a constant (verl core_algos.py: gpg).
@@ -135,31 +130,24 @@ WITHOUT_RATIO = ("reinforce", "reinforce++", "vanilla_pg", "pg", "gpg", "policy_
 SMALL_NUMBERS = ("learning_rate", "approx_kl", "grad_norm", "policy_loss")
 
 
+@statistic("loss_type")
 def loss_without_ratio(view: RunView) -> Fact | None:
     """Return 1 where the loss has no ratio, by the framework or by the configured loss, 0 where a loss is named."""
     framework = view.run.facts.get("no_ratio")
     forced = view.run.config.get("force_on_policy_ratio")
     if framework is not None:
-        return Fact(
-            name="loss_without_ratio", value=1.0, how="default", unit=CONDITION, says="this trainer's loss has no ratio"
-        )
+        return fact(1.0, None, "this trainer's loss has no ratio", CONDITION, how="default")
     if forced is not None and forced.value is True:
-        return Fact(
-            name="loss_without_ratio",
-            value=1.0,
-            how=forced.how,
-            unit=CONDITION,
-            source=forced.source,
-            says=f"{forced.key} is on",
-        )
+        return fact(1.0, forced, f"{forced.key} is on", CONDITION, how=forced.how)
     named = view.run.config.get("loss_type")
     if named is None or named.how == "default":
         return None
     value = float(str(named.value).lower() in WITHOUT_RATIO)
     says = f"{named.key} = {named.value}"
-    return Fact(name="loss_without_ratio", value=value, how=named.how, unit=CONDITION, source=named.source, says=says)
+    return fact(value, named, says, CONDITION, how=named.how)
 
 
+@statistic("tokens_in_loss", "truncated_fraction+mask_truncated")
 def loss_tokens(view: RunView) -> Series | None:
     """Return what is left in the loss: unmasked tokens, else the share of completions that masking leaves."""
     counted = view.run.series.get("tokens_in_loss")
@@ -174,11 +162,12 @@ def loss_tokens(view: RunView) -> Series | None:
     return dataclasses.replace(truncated, name="loss_tokens", values=values, unit=unit, how="computed", says=says)
 
 
+@statistic("critic_warmup")
 def warmup_left(view: RunView) -> Fact | None:
     """Return the configured critic warm-up over the updates that the log covers; from 1 on the actor never trained."""
-    warmup = view.number("critic_warmup")
+    warmup = view.given("critic_warmup")
     longest = max(view.run.series.values(), key=len, default=None)
-    if not warmup or longest is None or not len(longest) or not view.configured("critic_warmup"):
+    if not warmup or longest is None or not len(longest):
         return None
     # A log may count environment steps; where it counts updates too, those are what a warm-up is told in.
     updates = longest.axis.update
@@ -186,13 +175,14 @@ def warmup_left(view: RunView) -> Fact | None:
     setting = view.run.config["critic_warmup"]
     says = f"{setting.key} = {warmup:g}, and the log ends at update {covered:g}"
     value = warmup / max(covered, 1.0)
-    return Fact(name="warmup_left", value=value, how=setting.how, source=setting.source, says=says)
+    return fact(value, setting, says, how=setting.how)
 
 
+@statistic("learning_rate")
 def rate_left(view: RunView) -> Fact | None:
     """Return the last learning rate over its peak where it falls without a jump in the second half, else 1."""
-    rate = view.run.series.get("learning_rate")
-    if rate is None or np.isfinite(rate.values).sum() < 5:
+    rate = view.logged("learning_rate", fewest=5)
+    if rate is None:
         return None
     values = finite_of(rate.values)
     peak = float(values.max())
@@ -202,7 +192,7 @@ def rate_left(view: RunView) -> Fact | None:
     falls = bool((np.diff(half) <= 1e-12 * peak).all()) and _gradual(half, peak)
     says = f"{rate.raw} falls from {peak:.3g} to {values[-1]:.3g}"
     left = float(values[-1]) / peak if falls else 1.0
-    return Fact(name="rate_left", value=left, how="observed", unit="of the peak", source=rate.source(), says=says)
+    return fact(left, rate, says, "of the peak", how="observed")
 
 
 def _gradual(half: FloatArray, peak: float) -> bool:
@@ -210,6 +200,7 @@ def _gradual(half: FloatArray, peak: float) -> bool:
     return bool(len(distinct(half)) > len(half) // 2 and np.abs(np.diff(half)).max(initial=0.0) < 0.3 * peak)
 
 
+@statistic("learning_rate", "approx_kl", "grad_norm")
 def printed_zeros(view: RunView) -> Fact | None:
     """Return how many small numbers are 0 in almost every record of a log that prints too few digits to show them."""
     held = [series for name in SMALL_NUMBERS if (series := view.run.series.get(name)) is not None]
@@ -218,5 +209,4 @@ def printed_zeros(view: RunView) -> Fact | None:
         return None
     zeros = [s for s in held if s.resolution.absolute > 0 and np.mean(finite_of(s.values) == 0) >= 0.95]
     says = ", ".join(f"{s.raw} to ±{s.resolution.absolute:.0e}" for s in zeros) or "no small number prints as 0"
-    source = zeros[0].source() if zeros else None
-    return Fact(name="printed_zeros", value=float(len(zeros)), how="observed", unit="metrics", source=source, says=says)
+    return fact(len(zeros), zeros[0] if zeros else None, says, "metrics", how="observed")

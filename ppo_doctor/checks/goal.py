@@ -11,7 +11,8 @@ import numpy as np
 
 from ppo_doctor.checks.mismatch import of_episodes
 from ppo_doctor.checks.outcome import outcome
-from ppo_doctor.checks.series import thinned
+from ppo_doctor.checks.series import fact, thinned
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import (
     beside,
     finite_of,
@@ -46,10 +47,10 @@ FEWEST = 3
 
 def logged_reward(view: RunView) -> Series | None:
     """Return the series that tells best what the policy earns, None if none has enough finite values."""
-    logged = (view.run.series.get(name) for name in REWARDS)
-    return next((s for s in logged if s is not None and np.isfinite(s.values).sum() >= LEAST), None)
+    return view.logged(*REWARDS, fewest=LEAST)
 
 
+@statistic("reward_mean", "episode_return")
 def reward_level(view: RunView) -> Series | None:
     """Return the reward between its floor (0) and its ceiling (1), per record.
 
@@ -73,6 +74,7 @@ def reward_level(view: RunView) -> Series | None:
     )
 
 
+@statistic("reward_mean", "episode_return")
 def reward_ceiling_level(view: RunView) -> Series | None:
     """Return the reward's level where its ceiling means something, else 0: the best of a flat run is no ceiling.
 
@@ -100,6 +102,7 @@ def _bounds(view: RunView, reward: Series) -> tuple[float, float]:
     return floor, 1.0 if unit else ceiling
 
 
+@statistic("reward_mean", "episode_return")
 def reward_trend(view: RunView) -> Fact | None:
     """Return how far the reward moved from the first to the last third of the run, in standard errors, with its sign.
 
@@ -118,7 +121,7 @@ def reward_trend(view: RunView) -> Fact | None:
     error = math.hypot(math.sqrt(_variance_of_mean(first) + _variance_of_mean(last)), floor)
     z = (gap / error if math.isfinite(error) else math.nan) if error else 0.0  # squares that overflow tell nothing
     says = f"{reward.raw} went from {mean_of(first):.4g} to {mean_of(last):.4g}"
-    return Fact(name="reward_trend", value=z, how="computed", unit="standard errors", source=reward.source(), says=says)
+    return fact(z, reward, says, "standard errors")
 
 
 def _variance_of_mean(values: FloatArray) -> float:
@@ -140,6 +143,7 @@ def reward_blocks(series: Series) -> tuple[float, ...] | None:
     return tuple(map(mean_of, parts(values, BLOCKS)))
 
 
+@statistic("frac_reward_zero_std")
 def flat_share(view: RunView) -> Fact | None:
     """Return the share of groups without any difference in reward: the lower median of the two halves of the run.
 
@@ -151,11 +155,10 @@ def flat_share(view: RunView) -> Fact | None:
         return None
     first, last = (median(half) for half in parts(known, 2))
     says = f"medians of the halves of the run: {first:.3g} and {last:.3g}"
-    return Fact(
-        name="flat_share", value=min(first, last), how="observed", unit="of groups", source=flat.source(), says=says
-    )
+    return fact(min(first, last), flat, says, "of groups", how="observed")
 
 
+@statistic("frac_reward_zero_std")
 def flat_share_late(view: RunView) -> Fact | None:
     """Return the median share of groups without any difference in reward over the last quarter of the run."""
     flat = view.run.series.get("frac_reward_zero_std")
@@ -164,9 +167,7 @@ def flat_share_late(view: RunView) -> Fact | None:
         return None
     quarters = [median(quarter) for quarter in parts(known, 4)]
     says = f"{flat.raw} is {quarters[-1]:.3g} in the last quarter, {quarters[0]:.3g} in the first"
-    return Fact(
-        name="flat_share_late", value=quarters[-1], how="observed", unit="of groups", source=flat.source(), says=says
-    )
+    return fact(quarters[-1], flat, says, "of groups", how="observed")
 
 
 #: Evaluations, and records of training, without which two trends cannot be held against each other.
@@ -178,6 +179,7 @@ PART = "reward_component."
 FORMAT, ACCURACY = ("format", "xml", "tag"), ("accuracy", "correct", "answer", "exact", "math")
 
 
+@statistic("eval_return+reward_mean", "eval_return+episode_return")
 def evaluation_lost(view: RunView) -> Fact | None:
     """Return the share of what evaluation had gained that is lost at the end, while the training reward still rose.
 
@@ -186,8 +188,9 @@ def evaluation_lost(view: RunView) -> Fact | None:
     has lost the share of its best that is gone. 0 otherwise. The greedy policy of a control task is evaluated by the
     same reward, and has its own ups and downs: there only what is lost for good counts.
     """
-    judged, paid = view.run.series.get("eval_return"), _training(view)
-    if judged is None or np.isfinite(judged.values).sum() < EVALUATIONS:
+    judged = view.logged("eval_return", fewest=EVALUATIONS)
+    paid = view.logged("episode_return", "reward_mean", fewest=GOAL_LEAST)
+    if judged is None:
         return None
     if (gone := _gone(view)) is not None:
         return gone
@@ -207,9 +210,7 @@ def evaluation_lost(view: RunView) -> Fact | None:
         f"{paid.raw} rose by {rose:.2g} scatters since"
     )
     value = float(lost / gained) if falls else 0.0
-    return Fact(
-        name="evaluation_lost", value=value, how="computed", unit="of the gain", source=judged.source(best), says=says
-    )
+    return fact(value, judged, says, "of the gain", at=best)
 
 
 def _gone(view: RunView) -> Fact | None:
@@ -220,11 +221,10 @@ def _gone(view: RunView) -> Fact | None:
         return None
     share = (tested.best - (tested.end or 0.0)) / abs(tested.best)
     says = f"{tested.key}: {way(tested)}; {became.key}: {way(became)}"
-    return Fact(
-        name="evaluation_lost", value=share, how="computed", unit="of its best", source=tested.source, says=says
-    )
+    return fact(share, tested, says, "of its best")
 
 
+@statistic("eval_return+episode_return")
 def evaluation_behind(view: RunView) -> Fact | None:
     """Return the share of the training return's gain that the evaluation of a control task made."""
     became = outcome(view.run)
@@ -237,14 +237,7 @@ def evaluation_behind(view: RunView) -> Fact | None:
     if tested.records < EVALUATIONS or not of_episodes(view):
         return None
     says = f"{tested.key} ends at {level:.4g}, {became.key} goes from {start:.4g} to {end:.4g}"
-    return Fact(
-        name="evaluation_behind", value=(level - start) / (end - start), how="computed", source=tested.source, says=says
-    )
-
-
-def _training(view: RunView) -> Series | None:
-    logged = (view.run.series.get(name) for name in ("episode_return", "reward_mean"))
-    return next((s for s in logged if s is not None and np.isfinite(s.values).sum() >= GOAL_LEAST), None)
+    return fact((level - start) / (end - start), tested, says)
 
 
 def _rise(paid: Series, since: float) -> float:
@@ -257,6 +250,7 @@ def _rise(paid: Series, since: float) -> float:
     return (median(last) - median(around)) / max(scatter, 1e-9 * max(1.0, float(np.abs(values).max())))
 
 
+@statistic("ptx_loss")
 def pretraining_loss_rise(view: RunView) -> Fact | None:
     """Return by which share the loss on pretraining text rose from the first to the last fifth of the run."""
     loss = view.run.series.get("ptx_loss")
@@ -268,16 +262,10 @@ def pretraining_loss_rise(view: RunView) -> Fact | None:
     if first <= 0:
         return None
     says = f"{loss.raw} went from {first:.4g} to {last:.4g}"
-    return Fact(
-        name="pretraining_loss_rise",
-        value=last / first - 1,
-        how="computed",
-        unit="of the start",
-        source=loss.source(),
-        says=says,
-    )
+    return fact(last / first - 1, loss, says, "of the start")
 
 
+@statistic("reward_component")
 def accuracy_since_format(view: RunView) -> Fact | None:
     """Return by how many standard errors accuracy rose since the format of answers was learnt.
 
@@ -299,14 +287,7 @@ def accuracy_since_format(view: RunView) -> Fact | None:
     first, last = since[: len(since) // 3], since[-(len(since) // 3) :]
     error = math.sqrt((float(np.var(first)) + float(np.var(last))) / len(first) + 1e-12)
     says = f"{right.raw} went from {mean_of(first):.3g} to {mean_of(last):.3g} since {form.raw} was learnt"
-    return Fact(
-        name="accuracy_since_format",
-        value=(mean_of(last) - mean_of(first)) / error,
-        how="computed",
-        unit="standard errors",
-        source=right.source(),
-        says=says,
-    )
+    return fact((mean_of(last) - mean_of(first)) / error, right, says, "standard errors")
 
 
 def _part(view: RunView, words: tuple[str, ...]) -> Series | None:
@@ -322,6 +303,7 @@ PROMPTS_PART = "reward_component_std."
 #: Records that a quotient of two metrics takes to tell something.
 
 
+@statistic("reward_group_std+reward_component_std")
 def answers_share(view: RunView) -> Fact | None:
     """Return the deviation of rewards within groups over that of all rewards of the batch: the largest third's median.
 
@@ -339,7 +321,7 @@ def answers_share(view: RunView) -> Fact | None:
         return None
     levels = [median(part) for part in thirds]
     says = f"{within.raw} / {whole.raw} by thirds of the run: {', '.join(f'{level:.3g}' for level in levels)}"
-    return Fact(name="answers_share", value=max(levels), how="computed", source=within.source(), says=says)
+    return fact(max(levels), within, says)
 
 
 def _of_the_only_part(view: RunView) -> Series | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,11 +13,9 @@ from ppo_doctor.checks.series import (
     condition_series,
     fact,
     finite,
-    series_of,
-    truth_of,
-    value_of,
     zero_share,
 )
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, finite_median, finite_of, same
 from ppo_doctor.model.run import CONDITION, Fact, Series
 
@@ -33,46 +30,49 @@ if TYPE_CHECKING:
 NO_GRADIENT = ("None of the inputs have requires_grad", "does not require grad")
 
 
+@statistic("grad_norm", "actor_grad_norm")
 def gradient_zero_share(view: RunView) -> Fact | None:
     """Return the share of records with a gradient norm of exactly 0."""
-    series = series_of(view, "actor_grad_norm", "grad_norm")
+    series = view.logged("actor_grad_norm", "grad_norm")
     zeros = zero_share(series)
     if series is None or zeros is None:
         return None
-    return fact("gradient_zero_share", zeros, series, f"{series.raw} is exactly 0 in {zeros:.0%} of the records")
+    return fact(zeros, series, f"{series.raw} is exactly 0 in {zeros:.0%} of the records")
 
 
+@statistic("grad_norm", "actor_grad_norm")
 def gradient_said_missing(view: RunView) -> Fact | None:
     """Tell whether PyTorch warned that no input requires a gradient, and the logged norm is 0 as far as it is printed.
 
     A pass without gradients gives the same warning, as that of a reference does: there the norm is not 0.
     """
-    series = series_of(view, "actor_grad_norm", "grad_norm")
+    series = view.logged("actor_grad_norm", "grad_norm")
     told = next((note for note in view.run.notes if any(text in note.text for text in NO_GRADIENT)), None)
     if series is None or not len(finite(series)):
         return None
     holds = told is not None and bool((finite(series) == 0).all())
     says = f"{series.raw} is 0 in every record" + (f"; {told.text}" if told is not None else "")
-    found = condition("gradient_said_missing", holds, series, says)
-    return found and (replace(found, source=told.source) if told is not None else found)
+    return condition(holds, told or series, says)
 
 
+@statistic("loss+grad_norm+reward_std")
 def silent_on_paid_batches(view: RunView) -> Fact | None:
     """Tell whether loss and gradient are exactly 0 though rewards differ inside the groups."""
-    loss, deviations = series_of(view, "loss"), series_of(view, "reward_std")
-    flat = series_of(view, "frac_reward_zero_std")
-    zeros = value_of(view.fact("gradient_zero_share"))
+    loss, deviations = view.logged("loss"), view.logged("reward_std")
+    flat = view.logged("frac_reward_zero_std")
+    zeros = view.value("gradient_zero_share")
     if loss is None or deviations is None or zeros is None:
         return None
     silent = float((finite(loss) == 0).mean()) > 0.9 and zeros > 0.9
     differ = float(finite_median(deviations.values)) > 0 and (flat is None or float(finite_median(flat.values)) < 0.9)
     says = f"{loss.raw} and the gradient are exactly 0 while {deviations.raw} is {finite_median(deviations.values):.3g}"
-    return condition("silent_on_paid_batches", silent and differ, loss, says)
+    return condition(silent and differ, loss, says)
 
 
+@statistic("grad_norm+truncated_fraction")
 def silent_where_all_cut(view: RunView) -> Fact | None:
     """Tell whether the gradient is exactly 0 in just those records in which every completion was cut."""
-    cut, norms = series_of(view, "truncated_fraction"), series_of(view, "grad_norm")
+    cut, norms = view.logged("truncated_fraction"), view.logged("grad_norm")
     if cut is None or norms is None:
         return None
     by_step = dict(zip(norms.axis.steps.tolist(), norms.values.tolist(), strict=True))
@@ -85,15 +85,17 @@ def silent_where_all_cut(view: RunView) -> Fact | None:
     rest = [norm for share, norm in pairs if share < 0.999]
     holds = bool(whole and rest) and not any(whole) and sum(n > 0 for n in rest) >= 0.9 * len(rest)
     says = f"{norms.raw} is 0 in the {len(whole)} records in which {cut.raw} is 1, and above 0 in the others"
-    return condition("silent_where_all_cut", holds, norms, says)
+    return condition(holds, norms, says)
 
 
+@statistic("max_grad_norm")
 def clip_norm(view: RunView) -> Fact | None:
     """Return the configured bound of the gradient norm."""
-    bound = view.number("max_grad_norm") if view.configured("max_grad_norm") else None
-    return None if bound is None else fact("clip_norm", bound, None, f"gradients are clipped to a norm of {bound:g}")
+    bound = view.given("max_grad_norm")
+    return None if bound is None else fact(bound, None, f"gradients are clipped to a norm of {bound:g}")
 
 
+@statistic("minibatch_size", "num_minibatches+rollout_steps")
 def minibatch_of_one(view: RunView) -> Fact | None:
     """Tell whether the settings leave one sample in a minibatch whose advantages are normalised."""
     normalised = view.run.config.get("normalize_advantages")
@@ -101,17 +103,16 @@ def minibatch_of_one(view: RunView) -> Fact | None:
         return None
     setting, size = _minibatch(view)
     if setting is None and _single_sample(view):
-        return condition("minibatch_of_one", holds=True, series=None, says="batch_size = 1")
+        return condition(True, None, "batch_size = 1")
     if setting is None or size is None or size <= 0:
         return None
-    found = condition("minibatch_of_one", size <= 1, None, f"a minibatch holds {size:g} samples")
-    return found and replace(found, how="configured", source=setting.source)
+    return condition(size <= 1, setting, f"a minibatch holds {size:g} samples", how="configured")
 
 
 def _single_sample(view: RunView) -> bool:
     """Tell whether a batch size of an unknown trainer is 1: whether it is a rollout's or a minibatch's, it is alone."""
     told = view.run.config_raw.get("batch_size")
-    return told == 1 and told is not True and truth_of(view.fact("completions")) is not True
+    return told == 1 and told is not True and view.holds("completions") is not True
 
 
 def _minibatch(view: RunView) -> tuple[Setting | None, float | None]:
@@ -164,6 +165,7 @@ FIRST_CHANGES = 64
 ZERO_IS_OFF = ("trl-", "ms-swift", "unsloth", "llama-factory")
 
 
+@statistic("grad_norm")
 def gradient_over_epsilon(view: RunView) -> Fact | None:
     """Return an upper bound of a coordinate's rms gradient over Adam's epsilon; below 1 the step shrinks by it.
 
@@ -179,13 +181,13 @@ def gradient_over_epsilon(view: RunView) -> Fact | None:
     if eps is None or not usual > 0:
         return None
     value = usual / math.sqrt(FEWEST_PARAMETERS) / eps
-    source = norm.source() if norm is not None and len(norm) else view.run.config["max_grad_norm"].source
+    of = norm if norm is not None and len(norm) else view.run.config["max_grad_norm"]
     says = f"gradient norm {usual:.3g} after clipping, epsilon {eps:g}"
-    return Fact(name="gradient_over_epsilon", value=value, how="computed", unit="times", source=source, says=says)
+    return fact(value, of, says, "times")
 
 
 def _epsilon(view: RunView) -> float | None:
-    told = view.number("adam_eps") if view.configured("adam_eps") else None
+    told = view.given("adam_eps")
     if told is not None:
         return told if told > 0 else None
     for key, value in view.run.config_raw.items():
@@ -194,6 +196,7 @@ def _epsilon(view: RunView) -> float | None:
     return None
 
 
+@statistic("skipped_steps")
 def skipped_share(view: RunView) -> Series | None:
     """Return the share of a record's optimizer steps that the loss scaler threw away."""
     skipped = view.run.series.get("skipped_steps")
@@ -201,8 +204,8 @@ def skipped_share(view: RunView) -> Series | None:
         return None
     planned = view.run.facts.get("updates_configured")
     executed = view.run.series.get("optimizer_steps")
-    if planned is not None and planned.how != "default":
-        whole: FloatArray = np.full(len(skipped), float(str(planned.value)))
+    if planned is not None and planned.how != "default" and planned.number is not None:
+        whole: FloatArray = np.full(len(skipped), planned.number)
     elif (executed := beside(skipped, executed)) is not None:
         whole = executed.values + skipped.values
     else:
@@ -211,6 +214,7 @@ def skipped_share(view: RunView) -> Series | None:
     return dataclasses.replace(skipped, name="skipped_share", values=values, unit="of the steps", how="computed")
 
 
+@statistic("precision")
 def half_precision(view: RunView) -> Fact | None:
     """Return 1 where the configuration stores weights in 16 bits, 0 where in more; autocast alone says neither."""
     setting = view.run.config.get("precision")
@@ -221,11 +225,10 @@ def half_precision(view: RunView) -> Fact | None:
     word = named.lower().removeprefix("torch.")
     if word in UNTOLD:
         return None
-    source = setting.source if setting is not None else None
     engine = _engine_with_copy(raw) if word in HALF else None
     says = f"weights in {named}" + (f" with a float32 copy ({engine})" if engine else "")
     value = float(word in HALF and engine is None)
-    return Fact(name="half_precision", value=value, how="configured", unit=CONDITION, source=source, says=says)
+    return fact(value, setting, says, CONDITION, how="configured")
 
 
 def _engine_with_copy(raw: Mapping[str, ConfigValue]) -> str | None:
@@ -246,6 +249,7 @@ def _of_weights(key: str) -> bool:
     return last in DTYPE_KEYS and not NOT_WEIGHTS & set(above)
 
 
+@statistic("learning_rate+desired_kl")
 def controller_idle(view: RunView) -> Series | None:
     """Return 1 where an adaptive learning rate cannot follow the KL, or is next to its bound, else 0.
 
@@ -308,12 +312,14 @@ def _wants_change(view: RunView, rate: Series) -> BoolArray:
     return _next_to_a_bound(rate.values)
 
 
+@statistic("grad_norm", "actor_grad_norm")
 def policy_gradient(view: RunView) -> Series | None:
     """Return the gradient norm of the policy alone where it is logged, else that of all that is trained."""
     series = view.run.series
     return series.get("actor_grad_norm", series.get("grad_norm"))
 
 
+@statistic("grad_norm", "actor_grad_norm")
 def gradient_of_policy(view: RunView) -> Series | None:
     """Return the gradient norm that is known to be the policy's alone: logged so, or of a run without a critic."""
     alone, norm = (view.run.series.get(name) for name in ("actor_grad_norm", "grad_norm"))
@@ -323,6 +329,7 @@ def gradient_of_policy(view: RunView) -> Series | None:
     return norm if of_critic is not None or view.kind.facet("critic").value == "no" else None
 
 
+@statistic("grad_norm+policy_loss", "grad_norm+loss")
 def overflowing_gradient(view: RunView) -> Series | None:
     """Return 1 where the gradient norm is infinite and every loss of the record is finite, else 0."""
     norm = view.run.series.get("grad_norm")
@@ -340,6 +347,7 @@ def overflowing_gradient(view: RunView) -> Series | None:
 SPIKES_OFF = ("none", "null", "inf")
 
 
+@statistic("approx_kl+entropy+max_grad_norm", "ratio_std+entropy+max_grad_norm")
 def unclipped_cliff(view: RunView) -> Fact | None:
     """Return the sharpest lasting fall of the updates' KL where the configuration says that no gradient is clipped.
 

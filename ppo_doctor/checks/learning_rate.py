@@ -17,14 +17,9 @@ from ppo_doctor.checks.series import (
     condition,
     fact,
     finite,
-    given,
-    series_of,
-    told_of,
-    truth_of,
-    value_of,
-    values_of,
     zero_share,
 )
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, median
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import Fact
@@ -60,87 +55,86 @@ def _plain_descent(view: RunView) -> bool:
     return any(isinstance(value, str) and value.lower().rpartition(".")[2] == "sgd" for value in named)
 
 
+@statistic("learning_rate")
 def rate_largest(view: RunView) -> Fact | None:
     """Return the largest learning rate of Adam: logged, with the step at which it is reached, else configured."""
     if _plain_descent(view):
         return None
-    series = series_of(view, "learning_rate")
+    series = view.logged("learning_rate")
     if series is not None:
         most = float(finite(series).max())
-        found = fact("rate_largest", most, series, f"{series.raw} reaches {most:.3g}")
         at = int(np.argmax(series.values == most))
-        return replace(found, since=int(series.axis.steps[at]), source=series.source(at)) if at else found
-    rate = given(view, "learning_rate")
+        since = series.axis.steps[at] if at else None
+        return fact(most, series, f"{series.raw} reaches {most:.3g}", at=at, since=since)
+    rate = view.given("learning_rate")
     if not view.run.series:
         return None  # of a configuration alone the domains of settings say what is unusual
-    return None if rate is None else fact("rate_largest", rate, None, f"the configured learning rate is {rate:g}")
+    return None if rate is None else fact(rate, None, f"the configured learning rate is {rate:g}")
 
 
+@statistic("learning_rate")
 def rate_reach(view: RunView) -> Fact | None:
     """Return the log-ratio, in nats, that the logged rate can add up to over all updates of the run."""
-    rate = value_of(view.fact("rate_largest"))
-    updates = series_of(view, "policy_loss", "approx_kl", "entropy", "loss", "clip_fraction")
+    rate = view.value("rate_largest")
+    updates = view.logged("policy_loss", "approx_kl", "entropy", "loss", "clip_fraction")
     if rate is None or updates is None:
         return None
-    known = value_of(view.fact("updates_effective"))
+    known = view.value("updates_effective")
     steps = len(updates) * max(1.0, min(known or FEW_UPDATES, MANY_UPDATES))
     reach = rate * (NATS_PER_RATE_COMPLETIONS if of_completions(view) else NATS_PER_RATE) * steps
-    return fact(
-        "rate_reach",
-        reach,
-        series_of(view, "learning_rate"),
-        f"{steps:g} steps at {rate:.3g} reach {reach:.2g} nats at most",
-    )
+    return fact(reach, view.logged("learning_rate"), f"{steps:g} steps at {rate:.3g} reach {reach:.2g} nats at most")
 
 
+@statistic("learning_rate")
 def rate_ordinary(view: RunView) -> Fact | None:
     """Tell whether the learning rate is one that would have moved the policy."""
-    rate, reach = value_of(view.fact("rate_largest")), value_of(view.fact("rate_reach"))
+    rate, reach = view.value("rate_largest"), view.value("rate_reach")
     if rate is None:
         return None
     least = ORDINARY_COMPLETIONS if of_completions(view) else ORDINARY
     holds = both(rate >= least and not _followed(view), None if reach is None else reach >= UNMOVED)
-    return condition("rate_ordinary", holds, series_of(view, "learning_rate"), f"the learning rate is {rate:.3g}")
+    return condition(holds, view.logged("learning_rate"), f"the learning rate is {rate:.3g}")
 
 
 def _followed(view: RunView) -> bool:
     """Tell whether the policy moves next to nothing, and as far as its rate lets it: then the rate is what is small."""
     usual, per = (
-        value_of(view.fact("divergence_usual")),
-        value_of(view.fact("root_divergence_per_rate")),
+        view.value("divergence_usual"),
+        view.value("root_divergence_per_rate"),
     )
     return usual is not None and per is not None and 1e-14 < usual < STILL_KL and per > 1
 
 
 def of_completions(view: RunView) -> bool:
     """Tell whether samples are completions of a language model, whose many weights move it at small rates."""
-    return truth_of(view.fact("completions")) is True
+    return view.holds("completions") is True
 
 
+@statistic("learning_rate")
 def rate_zero_share(view: RunView) -> Fact | None:
     """Return the share of records with a learning rate of exactly 0; a warm-up begins there, with a record or two."""
-    rates = series_of(view, "learning_rate")
+    rates = view.logged("learning_rate")
     zeros: float | None
     if rates is not None:
         zeros = zero_share(rates, WARMING + 1)
     else:
-        rate = given(view, "learning_rate")
+        rate = view.given("learning_rate")
         zeros = None if rate is None else float(rate == 0)
     if zeros is None:
         return None
     if rates is not None:
-        return fact("rate_zero_share", zeros, rates, f"the learning rate is 0 in {zeros:.0%} of the records")
+        return fact(zeros, rates, f"the learning rate is 0 in {zeros:.0%} of the records")
     setting = view.run.config["learning_rate"]
-    found = fact("rate_zero_share", zeros, None, f"{setting.key} = {setting.value}")
-    return replace(found, how="configured", source=setting.source)
+    return fact(zeros, setting, f"{setting.key} = {setting.value}", how="configured")
 
 
+@statistic("learning_rate", "schedule_steps")
 def rate_spent_at(view: RunView) -> Fact | None:
     """Return the share of the run after which the rate is 0, or next to it, to the end; 1 where it is not.
 
     Where no rate is logged, the share of what is planned over which it is configured to decay.
     """
-    series = series_of(view, "learning_rate")
+    series = view.logged("learning_rate")
     if series is None:
         planned = view.fact("decay_share") if view.run.series else None
         return planned and replace(planned, name="rate_spent_at")
@@ -152,35 +146,38 @@ def rate_spent_at(view: RunView) -> Fact | None:
     alive = np.flatnonzero(rates > SPENT * rates.max())
     at = (int(alive[-1]) + 1) / len(rates)
     says = f"{series.raw} is last above a thousandth of its largest at {at:.0%} of the run"
-    return fact("rate_spent_at", at, series, says)
+    return fact(at, series, says)
 
 
+@statistic("learning_rate+entropy", "learning_rate+ref_kl")
 def rate_warms_up_for_ever(view: RunView) -> Fact | None:
     """Tell whether the rate still rises in the last record, is small there, and the policy has not moved."""
-    series = series_of(view, "learning_rate")
+    series = view.logged("learning_rate")
     if series is None or len(series) < 6:
         return None
     rates = finite(series)
     rising = bool(np.all(np.diff(rates) > 0)) and float(rates[-1]) < SLOW_WARMUP
-    stand = (truth_of(view.fact(name)) for name in ("policy_stands", "entropy_stands"))
+    stand = (view.holds(name) for name in ("policy_stands", "entropy_stands"))
     still = any_known(*stand, stays_at_reference(view))
     says = f"{series.raw} rises in every record and reaches {rates[-1]:.3g}"
-    return condition("rate_warms_up_for_ever", both(rising, still), series, says)
+    return condition(both(rising, still), series, says)
 
 
 #: A rate of at most this share of the run's largest moves next to nothing; records of it, at least.
 NEXT_TO_NONE, SOME = 0.05, 3
 
 
+@statistic("approx_kl+learning_rate")
 def kl_without_rate(view: RunView) -> Fact | None:
     """Return the median |KL| where the learning rate is next to nothing; None where the KL is next to 0 at any rate."""
     found = _kl_by_rate(view)
     if found is None:
         return None
     divergence, left, _, says = found
-    return fact("kl_without_rate", left, divergence, says, "nats")
+    return fact(left, divergence, says, "nats")
 
 
+@statistic("approx_kl+learning_rate")
 def kl_left_without_rate(view: RunView) -> Fact | None:
     """Return the median |KL| where the learning rate is next to nothing, over that where it is at least a third.
 
@@ -190,12 +187,12 @@ def kl_left_without_rate(view: RunView) -> Fact | None:
     if found is None:
         return None
     divergence, left, usual, says = found
-    return fact("kl_left_without_rate", left / usual, divergence, says)
+    return fact(left / usual, divergence, says)
 
 
 def _kl_by_rate(view: RunView) -> tuple[Series, float, float, str] | None:
     """Return the KL, its median size at next to no rate and at a third of the rate and more, and both as a sentence."""
-    rates, divergence = series_of(view, "learning_rate"), divergence_of(view)
+    rates, divergence = view.logged("learning_rate"), divergence_of(view)
     sizes = beside(rates, divergence)
     if rates is None or divergence is None or sizes is None:
         return None
@@ -246,17 +243,17 @@ class Usual:
     what: str
 
 
+@statistic("learning_rate")
 def rate_over_most(view: RunView) -> Fact | None:
     """Return the largest learning rate of the run over the largest that is usual for its trainer and task.
 
     A rate is large by what it does: one at which no update of this run goes far is usual for its policy.
     """
-    found = _times(view, "rate_over_most", most=True)
-    times = value_of(found)
-    if found is None or times is None or not _stays_near(view):
+    found = _times(view, most=True)
+    if found is None or not _stays_near(view):
         return found
-    says = f"{found.says}; {told_of(view, 'divergence_largest')}"
-    return replace(found, value=min(times, 1.0), says=says)
+    says = f"{found.says}; {view.says('divergence_largest')}"
+    return replace(found, value=min(found.number or 0.0, 1.0), says=says)
 
 
 def _stays_near(view: RunView) -> bool:
@@ -268,13 +265,13 @@ def _stays_near(view: RunView) -> bool:
 
 def _little_clipped(view: RunView) -> bool:
     """Tell whether samples are clipped at times, and few of them in every record: then ratios hardly spread."""
-    clipped = values_of(view, "clip_fraction")
+    clipped = view.values("clip_fraction")
     return clipped is not None and len(clipped) >= SEVERAL and 0 < float(clipped.max()) < FEW
 
 
 def _leaves_slowly(view: RunView) -> bool:
     """Tell whether the first updates took the policy away from its reference, and not far."""
-    apart = values_of(view, "ref_kl")
+    apart = view.values("ref_kl")
     return (
         apart is not None and len(apart) >= SEVERAL and bool((apart[1:4] > STILL_KL).all() and (apart[:4] < NEAR).all())
     )
@@ -282,36 +279,29 @@ def _leaves_slowly(view: RunView) -> bool:
 
 def _small_updates(view: RunView) -> bool:
     """Tell whether the KL of updates of several steps is known to be that of small steps, in every record."""
-    usual, most = (value_of(view.fact(f"divergence_{name}")) for name in ("usual", "largest"))
-    away = values_of(view, "ratio_abs_dev")
+    usual, most = (view.value(f"divergence_{name}") for name in ("usual", "largest"))
+    away = view.values("ratio_abs_dev")
     if usual is None and away is not None:  # of one step on a batch alone no ratio but 1 is seen
         return median(away) > STILL_RATIO and float(away.max()) <= NEAR_RATIO
-    if usual is None or most is None or not truth_of(view.fact("several_updates")):
+    if usual is None or most is None or not view.holds("several_updates"):
         return False
     return usual > STILL_KL and most <= NEAR
 
 
+@statistic("learning_rate")
 def rate_over_least(view: RunView) -> Fact | None:
     """Return the largest learning rate of the run over the least that is usual for its trainer and task."""
-    return _times(view, "rate_over_least", most=False)
+    return _times(view, most=False)
 
 
-def _times(view: RunView, name: str, *, most: bool) -> Fact | None:
+def _times(view: RunView, *, most: bool) -> Fact | None:
     found = view.fact("rate_largest")
     if found is None or not isinstance(found.value, int | float):
         return None
     usual = _usual(view)
     against = usual.most if most else usual.least
     says = f"{found.says}; usual for {usual.what} is {_span(usual)}"
-    return Fact(
-        name=name,
-        value=found.value / against,
-        how=found.how,
-        unit="times",
-        source=found.source,
-        says=says,
-        since=found.since,
-    )
+    return fact(found.value / against, found, says, "times", how=found.how, since=found.since)
 
 
 def _span(usual: Usual) -> str:

@@ -1,4 +1,4 @@
-"""Statistics of the surrogate loss: size, zeros, sign, and repeats within a generation."""
+"""What the surrogate is made of and says: advantages, its size, zeros and side, and losses that come again."""
 
 from __future__ import annotations
 
@@ -14,36 +14,38 @@ from ppo_doctor.checks.series import (
     fact,
     finite,
     generation_starts,
-    series_of,
-    truth_of,
-    value_of,
     zero_share,
 )
-from ppo_doctor.model.arrays import beside, mean_of, median, quantile
+from ppo_doctor.checks.statistics import statistic
+from ppo_doctor.model.arrays import beside, finite_of, mean_of, median, quantile
+from ppo_doctor.model.run import SINGLE
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
     from ppo_doctor.model.run import Fact, FloatArray, Series
 
 
+@statistic("policy_loss")
 def surrogate_high(view: RunView) -> Fact | None:
     """Return the 90th percentile of the absolute policy loss."""
-    series = series_of(view, "policy_loss")
+    series = view.logged("policy_loss")
     if series is None:
         return None
     high = float(quantile(np.abs(finite(series)), 0.9))
-    return fact("surrogate_high", high, series, f"|{series.raw}| is {high:.3g} in its 90th percentile")
+    return fact(high, series, f"|{series.raw}| is {high:.3g} in its 90th percentile")
 
 
+@statistic("policy_loss")
 def surrogate_zero_share(view: RunView) -> Fact | None:
     """Return the share of records in which the policy loss is exactly 0."""
-    series = series_of(view, "policy_loss")
+    series = view.logged("policy_loss")
     zeros = zero_share(series, fewest=3)
     if series is None or zeros is None:
         return None
-    return fact("surrogate_zero_share", zeros, series, f"{series.raw} is exactly 0 in {zeros:.0%} of the records")
+    return fact(zeros, series, f"{series.raw} is exactly 0 in {zeros:.0%} of the records")
 
 
+@statistic("loss+reward_mean")
 def losses_repeat(view: RunView) -> Fact | None:
     """Return the share of further steps on a generation that log the loss of the step before, as at a ratio of 1.
 
@@ -58,9 +60,10 @@ def losses_repeat(view: RunView) -> Fact | None:
         return None
     alike = float(np.mean(known <= 1e-6))
     text = f"{loss.raw} is that of the step before in {alike:.0%} of the further steps on a generation"
-    return fact("losses_repeat", alike, loss, text)
+    return fact(alike, loss, text)
 
 
+@statistic("policy_loss")
 def surrogate_above_zero(view: RunView) -> Fact | None:
     """Return the share of records with a positive loss, half where chance makes it, of a loss that is no offset.
 
@@ -72,17 +75,17 @@ def surrogate_above_zero(view: RunView) -> Fact | None:
     kl = beside(loss, view.run.series.get("approx_kl"))
     if loss is None or not np.isfinite(loss.values).any():
         return None
-    high = value_of(view.fact("divergence_high"))
+    high = view.value("divergence_high")
     if (high is None and bool(np.nanmin(loss.values) >= 0)) or (high is not None and high < 1e-6):
         return None
     if kl is not None:
         root = np.sqrt(2 * np.abs(kl.values))
         known = np.isfinite(loss.values) & np.isfinite(root) & (root > 1e-3)
         if known.sum() >= 3 and float(median(np.abs(loss.values[known] / root[known]))) >= 1.5:
-            return fact("surrogate_above_zero", 0.0, loss, f"{loss.raw} is offset beyond what its KL allows")
+            return fact(0.0, loss, f"{loss.raw} is offset beyond what its KL allows")
     share, by_chance = float((finite(loss) > 0).mean()), 0.5 + DRIFTS / (2 * math.sqrt(len(finite(loss))))
     above = share if share > by_chance else min(share, 0.5)
-    return fact("surrogate_above_zero", above, loss, f"{loss.raw} is above 0 in {share:.0%} of the records")
+    return fact(above, loss, f"{loss.raw} is above 0 in {share:.0%} of the records")
 
 
 #: Terms that trainers add to the surrogate; the KL as it stands in the loss goes before the KL that it is made of.
@@ -97,11 +100,11 @@ NOTHING = 1e-5
 
 def _terms(view: RunView) -> tuple[Series, list[Series], FloatArray] | None:
     """Return the loss, the terms that vary beside it, and the finite rows of what they add, then of each of them."""
-    loss = series_of(view, "loss")
-    policy = beside(loss, series_of(view, "policy_loss"))
+    loss = view.logged("loss")
+    policy = beside(loss, view.logged("policy_loss"))
     if loss is None or policy is None:
         return None
-    held = (beside(loss, series_of(view, *names)) for names in (*((name,) for name in TERMS), PENALTIES))
+    held = (beside(loss, view.logged(*names)) for names in (*((name,) for name in TERMS), PENALTIES))
     terms = [one for one in held if one is not None]
     if any(_of_other_samples(loss, one) for one in (policy, *terms)):
         return None
@@ -139,32 +142,35 @@ def _coefficient(view: RunView, name: str) -> tuple[Series, float] | None:
     return (loss, float(value)) if error <= KNOWN * max(abs(value), SMALLEST) else None
 
 
-def _fact(name: str, view: RunView, term: str, sign: int) -> Fact | None:
+def _in_loss(view: RunView, term: str, sign: int) -> Fact | None:
     found = _coefficient(view, term)
     if found is None:
         return None
     loss, value = found
     value = float(f"{sign * value:.4g}") if abs(value) > NOTHING else 0.0
-    return fact(name, value, loss, f"{loss.raw} holds {value:.3g} x {term} in every record")
+    return fact(value, loss, f"{loss.raw} holds {value:.3g} x {term} in every record")
 
 
+@statistic("loss+policy_loss+value_loss")
 def value_loss_in_loss(view: RunView) -> Fact | None:
     """Return the coefficient of the value loss in the loss."""
-    return _fact("value_loss_in_loss", view, "value_loss", 1)
+    return _in_loss(view, "value_loss", 1)
 
 
+@statistic("loss+policy_loss+entropy")
 def bonus_in_loss(view: RunView) -> Fact | None:
     """Return the coefficient of the entropy bonus in the loss: above 0 where entropy pays."""
-    return _fact("bonus_in_loss", view, "entropy", -1)
+    return _in_loss(view, "entropy", -1)
 
 
+@statistic("loss+policy_loss+ref_kl", "loss+policy_loss+kl_term")
 def penalty_in_loss(view: RunView) -> Fact | None:
     """Return the coefficient of the KL to the reference in the loss, below 0 where it pays; None where it is not.
 
     Of a KL term that has its coefficient already only the sign is told, where it pays.
     """
-    penalty = series_of(view, *PENALTIES)
-    found = None if penalty is None else _fact("penalty_in_loss", view, penalty.name, 1)
+    penalty = view.logged(*PENALTIES)
+    found = None if penalty is None else _in_loss(view, penalty.name, 1)
     if penalty is None or found is None or not isinstance(found.value, float):
         return None
     told = found.value < 0 if penalty.name == "kl_term" else found.value != 0  # it may be in the rewards
@@ -179,48 +185,110 @@ OF_UPDATES = ("policy_loss", "loss", "value_loss", "approx_kl")
 FEWEST, MOSTLY, FINE = 3, 0.95, 1e-4
 
 
+@statistic("optimizer_steps", "optimizer_steps_total", "epochs_executed", "epochs_executed_total")
 def no_step_counted(view: RunView) -> Fact | None:
     """Tell whether the count of optimizer steps, or of passes, is 0 in every record, though updates are logged.
 
     A count of the passes up to an early stop begins at 0 (spinningup's StopIter) and tells nothing.
     """
     names = TOTALS if "epochs_are_a_cap" in view.run.facts else (*TOTALS, *OF_BATCHES)
-    counter = next((s for name in names if (s := _held(view, name)) is not None), None)
-    if counter is None or not any(_held(view, name) for name in OF_UPDATES):
+    counter = next((s for name in names if (s := view.logged(name, fewest=FEWEST)) is not None), None)
+    if counter is None or not any(view.logged(name, fewest=FEWEST) for name in OF_UPDATES):
         return None
     values = finite(counter)
-    return condition("no_step_counted", not values.any(), counter, f"{counter.raw} is 0 in all {len(values)} records")
+    return condition(not values.any(), counter, f"{counter.raw} is 0 in all {len(values)} records")
 
 
+@statistic("policy_loss+value_loss")
 def losses_both_zero(view: RunView) -> Fact | None:
     """Tell whether policy loss and value loss are exactly 0 though rewards differ and the policy does not move.
 
     A critic's squared error is exactly 0 only where it was not computed.
     """
-    policy, critic = value_of(view.fact("surrogate_zero_share")), _held(view, "value_loss")
-    differ = truth_of(view.fact("rewards_differ"))
+    policy, critic = view.value("surrogate_zero_share"), view.logged("value_loss", fewest=FEWEST)
+    differ = view.holds("rewards_differ")
     if policy is None or critic is None or differ is None or view.kind.samples.value != "episodes":
         return None
     if critic.resolution.absolute > FINE:
         return None
     zeros = mean_of(finite(critic) == 0)
-    still = not truth_of(view.fact("policy_moves"))
+    still = not view.holds("policy_moves")
     says = f"the policy loss is exactly 0 in {policy:.0%} of the records, {critic.raw} in {zeros:.0%}"
-    return condition("losses_both_zero", min(policy, zeros) >= MOSTLY and differ and still, critic, says)
+    return condition(min(policy, zeros) >= MOSTLY and differ and still, critic, says)
 
 
+@statistic("policy_loss")
 def surrogate_zero_of_updates(view: RunView) -> Fact | None:
     """Return the share of records in which the policy loss is exactly 0; None where nothing shows that it was computed.
 
     Without an optimizer step, or beside a critic's error of exactly 0, it says nothing about the advantages.
     """
-    if any(truth_of(view.fact(name)) for name in ("no_step_counted", "losses_both_zero")):
+    if any(view.holds(name) for name in ("no_step_counted", "losses_both_zero")):
         return None
     share = view.fact("surrogate_zero_share")
     return share and replace(share, name="surrogate_zero_of_updates")
 
 
-def _held(view: RunView, name: str) -> Series | None:
-    """Return a metric of at least three finite values."""
-    series = series_of(view, name)
-    return series if series is not None and np.isfinite(series.values).sum() >= FEWEST else None
+#: Trainers whose logged advantages are whitened: of size 1, or exactly 0. Three printed decimals tell which.
+WHITENED, TELLS = ("verl",), 0.005
+#: Spreads that are zero exactly when every advantage is zero, the most direct first.
+DIRECT = ("advantages_abs_max", "advantages_raw_std", "advantages_std")
+
+
+@statistic("frac_reward_zero_std", "advantages_std", "advantages_raw_std", "advantages_min+advantages_max")
+def advantage_spread(view: RunView) -> Series | None:
+    """Return a series that is 0 exactly where every advantage of the record's batch is zero.
+
+    With groups it is the share of groups whose rewards differ; else the spread of the advantages themselves; for
+    group methods without either, the spread of rewards.
+    """
+    series = view.run.series
+    zero_groups = series.get("frac_reward_zero_std")
+    if zero_groups is not None:
+        return replace(
+            zero_groups,
+            name="advantage_spread",
+            raw=f"1 - {zero_groups.raw}",
+            values=1.0 - zero_groups.values,
+            unit="fraction of groups",
+            how="computed",
+        )
+    direct = next((series[name] for name in DIRECT if name in series), None) or _from_extremes(view)
+    if direct is None and view.run.algorithm in ("grpo", "rloo"):
+        direct = _of_rewards(view)
+    return direct and replace(direct, name="advantage_spread", how="computed")
+
+
+@statistic("advantages_abs_max", "advantages_std", "advantages_min+advantages_max")
+def advantages_in_loss(view: RunView) -> Series | None:
+    """Return a series that is 0 exactly where every advantage is zero as the loss takes them.
+
+    What groups or raw advantages show may be lost before: by a mask, or by whitening minibatches of one.
+    """
+    series = view.run.series
+    direct = series.get("advantages_abs_max") or series.get("advantages_std") or _from_extremes(view)
+    return direct and replace(direct, name="advantages_in_loss", how="computed")
+
+
+def _of_rewards(view: RunView) -> Series | None:
+    """Return the spread of rewards; that of equal ones is 0 up to the rounding of their mean."""
+    series = view.run.series
+    spread, mean = series.get("reward_group_std") or series.get("reward_std"), series.get("reward_mean")
+    if spread is None or mean is None:
+        return spread
+    least = SINGLE * float(np.abs(finite_of(mean.values)).max(initial=0.0))
+    return replace(spread, resolution=replace(spread.resolution, rounding=least))
+
+
+def _from_extremes(view: RunView) -> Series | None:
+    """Return the larger of |smallest| and |largest advantage|, as verl logs them: 0 only if every advantage is 0."""
+    high = view.run.series.get("advantages_max")
+    low = beside(high, view.run.series.get("advantages_min"))
+    if low is None or high is None:
+        return None
+    values = np.maximum(np.abs(low.values), np.abs(high.values))
+    coarser = max((low.resolution, high.resolution), key=lambda resolution: resolution.absolute)
+    if coarser.absolute <= TELLS and view.run.framework in WHITENED:
+        coarser = replace(coarser, absolute=0.0)
+    raw = f"{low.raw}, {high.raw}"
+    return replace(high, name="advantage_spread", raw=raw, values=values, resolution=coarser)

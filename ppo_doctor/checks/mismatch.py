@@ -16,14 +16,10 @@ from ppo_doctor.checks.series import (
     condition,
     fact,
     finite,
-    given,
     late,
     paired,
-    series_of,
-    truth_of,
-    value_of,
-    values_of,
 )
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, finite_median, finite_of, median, quantile
 from ppo_doctor.model.run import EXACT, Fact, Series
 
@@ -47,58 +43,59 @@ BEGINNING, COUNTS = 3, 0.02
 ONE_NUMBER = 0.05
 
 
+@statistic("clip_fraction")
 def clipped_from_the_start(view: RunView) -> Fact | None:
     """Return the smaller of the first and the usual clip fraction."""
-    first, usual = value_of(view.fact("clipped_first")), value_of(view.fact("clipped_usually"))
+    first, usual = view.value("clipped_first"), view.value("clipped_usually")
     if first is None or usual is None:
         return None
     return fact(
-        "clipped_from_the_start",
-        min(first, usual),
-        series_of(view, "clip_fraction"),
-        f"{first:.2g} are clipped at first and {usual:.2g} usually",
+        min(first, usual), view.logged("clip_fraction"), f"{first:.2g} are clipped at first and {usual:.2g} usually"
     )
 
 
+@statistic("sampler_temperature")
 def temperatures_apart(view: RunView) -> Fact | None:
     """Return the larger of sampler's and trainer's temperature over the other; a trainer without one divides by 1."""
-    sampled = given(view, "sampler_temperature")
+    sampled = view.given("sampler_temperature")
     if sampled is None or sampled <= 0:
         return None
     trained = view.number("temperature") or 1.0
     says = f"completions are sampled at a temperature of {sampled:g}, and log-probs taken at {trained:g}"
-    return fact("temperatures_apart", max(sampled / trained, trained / sampled), None, says)
+    return fact(max(sampled / trained, trained / sampled), None, says)
 
 
+@statistic("policy_lag")
 def lag_usual(view: RunView) -> Fact | None:
     """Return the median lag of samples in updates; a batch takes several versions where these are optimizer steps."""
-    series, each = series_of(view, "policy_lag"), 1.0
+    series, each = view.logged("policy_lag"), 1.0
     if series is None or not len(finite(series)):
         return None
     if "versions_are_steps" in view.run.facts:
-        each = value_of(view.fact("updates_effective")) or np.inf
+        each = view.value("updates_effective") or np.inf
     lag = median(finite(series))
-    return fact("lag_usual", lag / each, series, f"{series.raw} is {lag:g} in the median")
+    return fact(lag / each, series, f"{series.raw} is {lag:g} in the median")
 
 
+@statistic("policy_lag")
 def lag_at_end(view: RunView) -> Fact | None:
     """Return the lag of the sampler's weights at the end where it only ever grew; else 0."""
-    series = series_of(view, "policy_lag")
+    series = view.logged("policy_lag")
     if series is None or len(series) < 4:
         return None
     lags = finite(series)
     grown = float(lags[-1]) if lags[-1] > lags[0] and (np.diff(lags) >= 0).all() else 0.0
-    return fact("lag_at_end", grown, series, f"{series.raw} goes from {lags[0]:g} to {lags[-1]:g}")
+    return fact(grown, series, f"{series.raw} goes from {lags[0]:g} to {lags[-1]:g}")
 
 
 def _first_reference(view: RunView) -> float | None:
     """Return the reference KL of the first record, where that was made before any step: not in thinned logs."""
-    series = series_of(view, "ref_kl")
+    series = view.logged("ref_kl")
     if series is None or len(series) < 2 or not np.isfinite(series.values[:2]).all():
         return None
-    moved = series_of(view, "approx_kl")
+    moved = view.logged("approx_kl")
     size = abs(float(moved.values[0])) if moved is not None and np.isfinite(moved.values[0]) else None
-    silent = size == 0 and truth_of(view.fact("several_updates"))  # the policy compared with itself
+    silent = size == 0 and view.holds("several_updates")  # the policy compared with itself
     if silent or (size is not None and size > LEFT_AT_ONCE * abs(float(series.values[0]))):
         return None  # by the end of its first update the policy is another one
     steps, values = series.axis.steps, series.values
@@ -125,13 +122,13 @@ def _beyond_an_interval(view: RunView, first: float, gap: int) -> bool:
     A log-ratio grows by what a step makes at most, and a KL is half its square: by the KL of the updates where that is
     logged, else by the learning rate. No where neither is told.
     """
-    moved = series_of(view, "approx_kl")
-    updates = value_of(view.fact("updates_effective")) or FEW_UPDATES
+    moved = view.logged("approx_kl")
+    updates = view.value("updates_effective") or FEW_UPDATES
     if moved is not None and np.isfinite(moved.values[0]):
         # statistics of all minibatches are those of one batch, whatever the steps of the log count
         steps = updates if (moved.aggregation or "").startswith("all minibatches") else gap
         return abs(first) > FAR_BEYOND * abs(float(moved.values[0])) * max(1.0, steps) ** 2
-    rates, configured = series_of(view, "learning_rate"), given(view, "learning_rate")
+    rates, configured = view.logged("learning_rate"), view.given("learning_rate")
     rate = configured if rates is None else float(finite(rates)[:2].max())
     if rate is None or not of_completions(view):
         return False
@@ -139,6 +136,7 @@ def _beyond_an_interval(view: RunView, first: float, gap: int) -> bool:
     return abs(first) > FAR_BEYOND * 0.5 * reach**2
 
 
+@statistic("ref_kl")
 def reference_first(view: RunView) -> Fact | None:
     """Return the KL to the reference before the first step, which is 0 where the reference is the start.
 
@@ -150,69 +148,72 @@ def reference_first(view: RunView) -> Fact | None:
     first = _first_reference(view)
     if first is not None and first < 0 and abs(first) > LEAST_NEGATIVE:
         return None
-    series = series_of(view, "ref_kl")
+    series = view.logged("ref_kl")
     return (
         None
         if first is None or series is None
-        else fact("reference_first", abs(first), series, f"{series.raw} is {first:.3g} in the first record")
+        else fact(abs(first), series, f"{series.raw} is {first:.3g} in the first record")
     )
 
 
+@statistic("ref_kl")
 def reference_end(view: RunView) -> Fact | None:
     """Return the KL to the reference per token at the end of the run; None where it is a sum over tokens."""
-    series = series_of(view, "ref_kl")
+    series = view.logged("ref_kl")
     summed = series is None or "sum" in (series.aggregation or "") or series.estimator is None
     if series is None or summed or len(finite(series)) < LEAST:
         return None
     end = median(late(finite(series)))
-    return fact("reference_end", end, series, f"{series.raw} is {end:.3g} at the end")
+    return fact(end, series, f"{series.raw} is {end:.3g} at the end")
 
 
+@statistic("ref_kl+entropy")
 def reference_follows(view: RunView) -> Fact | None:
     """Tell whether the reference KL is exactly 0 throughout though the policy moves.
 
     None where every number is written as 0 and nothing, not its name either, says that there is a penalty: then none
     may be computed.
     """
-    series, paid = series_of(view, "ref_kl"), series_of(view, "kl_coef")
+    series, paid = view.logged("ref_kl"), view.logged("kl_coef")
     if series is None:
         return None
     never = bool((finite(series) == 0).all())
-    penalised = (given(view, "kl_coef") or 0.0) > 0 or (paid is not None and bool((finite(paid) > 0).any()))
+    penalised = (view.given("kl_coef") or 0.0) > 0 or (paid is not None and bool((finite(paid) > 0).any()))
     if never and not penalised and "penalty" not in series.raw and not series.values.any():
         return None
     # a reference KL of 0 is among what says that a policy stands, and no witness here
-    moves = any_known(truth_of(view.fact("entropy_moves")), truth_of(view.fact("policy_moves")) or None)
+    moves = any_known(view.holds("entropy_moves"), view.holds("policy_moves") or None)
     holds = both(never, moves)
-    return condition("reference_follows", holds, series, f"{series.raw} is exactly 0 in every record")
+    return condition(holds, series, f"{series.raw} is exactly 0 in every record")
 
 
+@statistic("kl_penalty_reward+ref_kl", "kl_coef", "loss+policy_loss+ref_kl", "kl_term+ref_kl")
 def penalty_coefficient(view: RunView) -> Fact | None:
     """Return the coefficient of the KL penalty: as logged, else as rewards or the loss hold it, else as configured."""
-    logged = series_of(view, "kl_coef")
+    logged = view.logged("kl_coef")
     if logged is not None and view.run.keys.get(logged.raw) != "guessed":
         first = float(finite(logged)[0])
-        return fact("penalty_coefficient", first, logged, f"{logged.raw} is {first:g} at first")
-    paid, kl = series_of(view, "kl_penalty_reward"), series_of(view, "ref_kl")
+        return fact(first, logged, f"{logged.raw} is {first:g} at first")
+    paid, kl = view.logged("kl_penalty_reward"), view.logged("ref_kl")
     if paid is not None and kl is not None:
         taken, apart = paired(paid, kl)
         known = np.abs(apart) > 1e-4
         if known.any():
             applied = float(median(-taken[known] / apart[known]))
-            return fact("penalty_coefficient", applied, paid, f"-{paid.raw} / {kl.raw} is {applied:.3g}")
+            return fact(applied, paid, f"-{paid.raw} / {kl.raw} is {applied:.3g}")
     held = view.fact("penalty_in_loss") or _of_term(view)
     if held is not None:
         return replace(held, name="penalty_coefficient")
-    if kl is None and series_of(view, "approx_kl") is None:
+    if kl is None and view.logged("approx_kl") is None:
         return None  # a penalty of which no KL is logged is not seen to act
     names = [name for name in ("kl_coef", "kl_loss_coef") if view.configured(name)]
     size_set = view.number(names[0]) if names else None
-    return None if not size_set else fact("penalty_coefficient", size_set, None, f"{names[0]} is {size_set:g}")
+    return None if not size_set else fact(size_set, None, f"{names[0]} is {size_set:g}")
 
 
 def _of_term(view: RunView) -> Fact | None:
     """Return the logged KL term of the loss over the KL, where that is one number."""
-    term, kl = series_of(view, "kl_term"), series_of(view, "ref_kl")
+    term, kl = view.logged("kl_term"), view.logged("ref_kl")
     if term is None or kl is None:
         return None
     held, apart = paired(term, kl)
@@ -223,36 +224,38 @@ def _of_term(view: RunView) -> Fact | None:
     middle = float(median(each))
     if not middle or float(median(np.abs(each - middle))) > ONE_NUMBER * abs(middle):
         return None
-    return fact("penalty_coefficient", middle, term, f"{term.raw} / {kl.raw} is {middle:.3g}")
+    return fact(middle, term, f"{term.raw} / {kl.raw} is {middle:.3g}")
 
 
+@statistic("kl_penalty_reward+ref_kl", "kl_coef", "loss+policy_loss+ref_kl", "kl_term+ref_kl")
 def penalty_over_spread(view: RunView) -> Fact | None:
     """Return the penalty's coefficient over three deviations of the reward, or over 1 where none is logged.
 
     The best policy under it is the reference times exp(reward/coefficient): it stays there where this is above 1. Three
     deviations count as 0.5 at least.
     """
-    found, deviations = view.fact("penalty_coefficient"), values_of(view, "reward_std")
-    if found is None:
+    found, deviations = view.fact("penalty_coefficient"), view.values("reward_std")
+    if found is None or found.number is None:
         return None
     scale = 1.0 if deviations is None else max(0.5, 3 * float(median(deviations)))
-    over = float(str(found.value)) / scale
-    return fact("penalty_over_spread", over, series_of(view, "kl_penalty_reward", "kl_coef", "ref_kl"), str(found.says))
+    return fact(found.number / scale, view.logged("kl_penalty_reward", "kl_coef", "ref_kl"), found.says)
 
 
+@statistic("kl_coef")
 def penalty_growth(view: RunView) -> Fact | None:
     """Return the highest over the first coefficient of the KL penalty, where it rises in most records; else 1."""
-    series = series_of(view, "kl_coef")
+    series = view.logged("kl_coef")
     sizes = None if series is None else finite(series)
     if series is None or sizes is None or len(sizes) < 4 or sizes[0] == 0:
         return None
     growth = float(sizes.max() / sizes[0]) if float((np.diff(sizes) > 0).mean()) > 0.6 else 1.0
-    return fact("penalty_growth", growth, series, f"{series.raw} goes from {sizes[0]:.3g} to {sizes.max():.3g}")
+    return fact(growth, series, f"{series.raw} goes from {sizes[0]:.3g} to {sizes.max():.3g}")
 
 
+@statistic("loss+ref_kl")
 def penalty_is_loss(view: RunView) -> Fact | None:
     """Return the loss over the reference KL where the policy stays at the reference: the penalty carries the loss."""
-    loss, kl = series_of(view, "loss"), series_of(view, "ref_kl")
+    loss, kl = view.logged("loss"), view.logged("ref_kl")
     if loss is None or kl is None:
         return None
     size, apart = float(finite_median(np.abs(loss.values))), float(finite_median(np.abs(kl.values)))
@@ -261,13 +264,14 @@ def penalty_is_loss(view: RunView) -> Fact | None:
     sizes = np.abs(finite(kl))
     held = max(float(quantile(sizes, 0.9)), float(late(sizes).mean())) < 0.05 and size > 0.05
     over = size / max(apart, 1e-9) if held else 0.0
-    return fact("penalty_is_loss", over, loss, f"|{loss.raw}| is {size:.3g} at a {kl.raw} of {apart:.2g}")
+    return fact(over, loss, f"|{loss.raw}| is {size:.3g} at a {kl.raw} of {apart:.2g}")
 
 
 #: Share of samples that such a KL clips at least.
 CLIPPED_BY_IT = 0.1
 
 
+@statistic("approx_kl+ref_kl")
 def kl_of_all_training(view: RunView) -> Fact | None:
     """Return the KL of an update over that to the reference in the later half; 0 where the update's is small.
 
@@ -276,9 +280,10 @@ def kl_of_all_training(view: RunView) -> Fact | None:
     both_kls = _kls(view)
     if both_kls is None or len(both_kls[1]) < 2 * LEAST:
         return None
-    return _over_reference("kl_of_all_training", both_kls, slice(len(both_kls[1]) // 2, None), "later half")
+    return _over_reference(both_kls, slice(len(both_kls[1]) // 2, None), "later half")
 
 
+@statistic("approx_kl+ref_kl")
 def kl_beyond_reference(view: RunView) -> Fact | None:
     """Return the first KL to the sampler's policy over that to the reference; 0 where it is small.
 
@@ -287,29 +292,29 @@ def kl_beyond_reference(view: RunView) -> Fact | None:
     both_kls = _kls(view)
     if both_kls is None:
         return None
-    clipped = values_of(view, "clip_fraction")
+    clipped = view.values("clip_fraction")
     guessed = view.run.keys.get(both_kls[0].raw) == "guessed"
     if guessed and (clipped is None or float(median(clipped[:BEGINNING])) < CLIPPED_BY_IT):
         return None  # so large a KL clips samples: it may be another number
-    return _over_reference("kl_beyond_reference", both_kls, slice(BEGINNING), "first records")
+    return _over_reference(both_kls, slice(BEGINNING), "first records")
 
 
 def _kls(view: RunView) -> _Kls | None:
     """Return the KL of an update and that to the reference, with the sizes of both in the records that hold both."""
-    reference, update = series_of(view, "ref_kl"), series_of(view, "approx_kl")
+    reference, update = view.logged("ref_kl"), view.logged("approx_kl")
     if reference is None or update is None:
         return None
     sizes, origins = (np.abs(values) for values in paired(update, reference))
     return (update, sizes, reference, origins) if len(sizes) >= LEAST else None
 
 
-def _over_reference(name: str, kls: _Kls, part: slice, where: str) -> Fact:
+def _over_reference(kls: _Kls, part: slice, where: str) -> Fact:
     """Return the median of the first KL over that of the second in a part of the records; 0 where that is small."""
     update, sizes, reference, origins = kls
     size, origin = float(median(sizes[part])), float(median(origins[part]))
     least = max(origin, reference.resolution.absolute, 1e-6)
     says = f"{update.raw} is {size:.3g} in the {where}, {reference.raw} {origin:.3g}"
-    return fact(name, size / least if size > COUNTS else 0.0, update, says)
+    return fact(size / least if size > COUNTS else 0.0, update, says)
 
 
 #: What TRL's PPO logs as the variance of the ratio, and how many means that may be over where nobody says.
@@ -317,8 +322,8 @@ CELLS, MOST_CELLS = "variance of minibatch means", 1024.0
 #: A KL that falls below a half more often than this for each fall to a twentieth scatters: synced references of the lab
 #: stay at 2.3 and less, and batches of a few prompts, against a fixed one, lie at 8 and more.
 HALVED_PER_FALL = 4
-#: Metrics of the gap between sampler and trainer at the same weights, and their identity value.
-GAPS = (("rollout_logp_diff", 0.0), ("rollout_kl", 0.0), ("rollout_prob_diff", 0.0))
+#: Metrics of the gap between sampler and trainer at the same weights.
+GAPS = ("rollout_logp_diff", "rollout_kl", "rollout_prob_diff")
 
 
 def _at(series: Series, marks: Series, name: str) -> Series | None:
@@ -329,6 +334,7 @@ def _at(series: Series, marks: Series, name: str) -> Series | None:
     return dataclasses.replace(series, name=name, axis=axis, values=series.values[keep], how="computed")
 
 
+@statistic("ratio_mean", "approx_kl+approx_kl_k1")
 def mean_ratio_off(view: RunView) -> Series | None:
     """Return |mean ratio - 1| per record: logged, else k3 - k1 of the same window.
 
@@ -347,20 +353,16 @@ def mean_ratio_off(view: RunView) -> Series | None:
     return dataclasses.replace(k3, name="mean_ratio_off", values=off, unit="", how="computed", says=says)
 
 
+@statistic("rollout_logp_diff", "rollout_kl")
 def sampler_gap_growth(view: RunView) -> Fact | None:
     """Return how many times larger the gap between sampler and trainer is at the worst than in its first quarter.
 
     Medians of tenths, so that one odd batch is no trend; 0 where the gap stays below what half precision explains
     (mean |Δ log-prob| of 0.05: huggingface/trl issues 5312 and 6789).
     """
-    for name, _ in GAPS:
-        series = view.run.series.get(name)
-        if series is not None and np.isfinite(series.values).sum() >= 20:
-            return _gap_growth(series)
-    return None
-
-
-def _gap_growth(series: Series) -> Fact | None:
+    series = view.logged(*GAPS, fewest=20)
+    if series is None:
+        return None
     values = np.abs(finite_of(series.values))
     tenth = max(3, len(values) // 10)
     blocks = [median(values[i : i + tenth]) for i in range(0, len(values) - tenth + 1, tenth)]
@@ -368,14 +370,16 @@ def _gap_growth(series: Series) -> Fact | None:
     worst = max(blocks)
     times = worst / max(first, 1e-4) if worst > 0.05 else 0.0
     says = f"{series.raw} went from {first:.3g} to {worst:.3g}"
-    return Fact(name="sampler_gap_growth", value=times, how="computed", unit="times", source=series.source(), says=says)
+    return fact(times, series, says, "times")
 
 
+@statistic("rollout_logp_diff")
 def sampler_gap(view: RunView) -> Series | None:
     """Return the mean |Δ log-prob| between sampler and trainer at the same weights, per record."""
     return view.run.series.get("rollout_logp_diff")
 
 
+@statistic("ref_kl")
 def reference_kl_at_sampling(view: RunView) -> Series | None:
     """Return the KL to the reference where nothing was stepped since sampling: per batch, or in generating records."""
     kl = view.run.series.get("ref_kl")
@@ -390,6 +394,7 @@ def reference_kl_at_sampling(view: RunView) -> Series | None:
     return None if generation is None else _at(kl, generation, "reference_kl_at_sampling")
 
 
+@statistic("ref_kl")
 def reference_kl_returns(view: RunView) -> Fact | None:
     """Return how often the KL to the reference falls back to under a twentieth of what it had grown to.
 
@@ -410,7 +415,7 @@ def reference_kl_returns(view: RunView) -> Fact | None:
     says = f"{kl.raw} falls to under a twentieth {falls} times in {len(values)} records"
     if halved > HALVED_PER_FALL * falls:
         says, falls = f"{says}, and to under a half {halved} times: its records scatter that much", 0
-    return Fact(name="reference_kl_returns", value=falls, how="observed", unit="times", source=kl.source(), says=says)
+    return fact(falls, kl, says, "times", how="observed")
 
 
 def of_episodes(view: RunView) -> bool:
@@ -418,6 +423,7 @@ def of_episodes(view: RunView) -> bool:
     return view.kind.samples.value == "episodes"
 
 
+@statistic("ratio_mean+ratio_batch_var")
 def first_cell_off(view: RunView) -> Series | None:
     """Return how many times too small the variance of minibatch means is for one of them to have mean ratio 1.
 

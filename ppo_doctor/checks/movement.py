@@ -20,14 +20,9 @@ from ppo_doctor.checks.series import (
     entropy_of,
     fact,
     finite,
-    given,
     late,
-    series_of,
-    told_of,
-    truth_of,
-    value_of,
-    values_of,
 )
+from ppo_doctor.checks.statistics import REWARDS_LOGGED, statistic
 from ppo_doctor.model.arrays import median, quantile
 from ppo_doctor.model.run import EXACT
 
@@ -69,34 +64,38 @@ GROWN = 2
 
 def divergence_of(view: RunView) -> Series | None:
     """Return the logged KL between the old and the new policy."""
-    return series_of(view, "approx_kl", "approx_kl_k2", "approx_kl_k1")
+    return view.logged("approx_kl", "approx_kl_k2", "approx_kl_k1")
 
 
-def _divergence(view: RunView, name: str, pick: Callable[[FloatArray], float], where: str) -> Fact | None:
+def _divergence(view: RunView, pick: Callable[[FloatArray], float], where: str) -> Fact | None:
     """Return a number of |KL|; None where the log prints it too coarsely to tell it from 0."""
     series = divergence_of(view)
     if series is None:
         return None
     size = float(pick(np.abs(finite(series))))
     told = size > series.resolution.absolute or series.resolution.absolute < STILL_KL
-    return fact(name, size, series, f"{series.raw} is {size:.3g} {where}") if told else None
+    return fact(size, series, f"{series.raw} is {size:.3g} {where}") if told else None
 
 
+@statistic("approx_kl", "approx_kl_k2")
 def divergence_high(view: RunView) -> Fact | None:
     """Return the 90th percentile of |KL|."""
-    return _divergence(view, "divergence_high", lambda v: float(quantile(v, 0.9)), "in its 90th percentile")
+    return _divergence(view, lambda v: float(quantile(v, 0.9)), "in its 90th percentile")
 
 
+@statistic("approx_kl", "approx_kl_k2")
 def divergence_usual(view: RunView) -> Fact | None:
     """Return the median of |KL|."""
-    return _divergence(view, "divergence_usual", lambda v: float(median(v)), "in the median")
+    return _divergence(view, lambda v: float(median(v)), "in the median")
 
 
+@statistic("approx_kl", "approx_kl_k2")
 def divergence_largest(view: RunView) -> Fact | None:
     """Return the largest |KL|."""
-    return _divergence(view, "divergence_largest", lambda v: float(v.max()), "at most")
+    return _divergence(view, lambda v: float(v.max()), "at most")
 
 
+@statistic("approx_kl", "approx_kl_k2")
 def divergence_violent(view: RunView) -> Fact | None:
     """Return the median |KL|, or a third of the largest of the first fifth of the records, whichever is larger."""
     usual, series = view.fact("divergence_usual"), divergence_of(view)
@@ -111,8 +110,7 @@ def divergence_violent(view: RunView) -> Fact | None:
     if largest / 3 <= series.resolution.absolute >= STILL_KL:
         return usual and replace(usual, name="divergence_violent")
     says = f"{series.raw} is {largest:.3g} at step {series.axis.steps[known[at]]}, and {middle:.3g} in the median"
-    found = fact("divergence_violent", largest / 3, series, says)
-    return replace(found, source=series.source(int(known[at])))
+    return fact(largest / 3, series, says, at=int(known[at]))
 
 
 #: What is logged of a ratio but for its mean.
@@ -121,15 +119,16 @@ _OF_RATIOS = ("ratio_std", "ratio_abs_dev", "ratio_max", "ratio_min")
 
 def never_clipped(view: RunView) -> bool | None:
     """Return whether no sample was ever clipped, for none of a ratio that never spreads is."""
-    clipped, spread = values_of(view, "clip_fraction"), values_of(view, "ratio_std")
+    clipped, spread = view.values("clip_fraction"), view.values("ratio_std")
     if clipped is None and spread is not None and bool((spread < RATIO_NOISE).all()):
         return True
     return None if clipped is None else bool((clipped == 0).all())
 
 
+@statistic("approx_kl", "approx_kl_k2", "ratio_mean", "policy_loss", "clip_fraction")
 def ratio_flat(view: RunView) -> Fact | None:
     """Tell whether the ratio is 1 throughout, by the best witness that the log has: KL, ratio, surrogate, loss."""
-    high, unclipped = value_of(view.fact("divergence_high")), never_clipped(view)
+    high, unclipped = view.value("divergence_high"), never_clipped(view)
     at_one, quiet = _ratios_at_one(view), _surrogate_at_noise(view)
     if _may_be_unlogged(view, unclipped, at_one, quiet):
         return None
@@ -138,9 +137,9 @@ def ratio_flat(view: RunView) -> Fact | None:
     elif at_one is not None or quiet is not None:
         flat = all_known(at_one if at_one is not None else quiet, unclipped)
     else:
-        repeats = value_of(view.fact("losses_repeat"))
+        repeats = view.value("losses_repeat")
         flat = unclipped if repeats is not None and repeats > 0.9 else (False if unclipped is False else None)
-    return condition("ratio_flat", flat, _witness(view), _flatness(view))
+    return condition(flat, _witness(view), _flatness(view))
 
 
 def _ratios_at_one(view: RunView) -> bool | None:
@@ -148,7 +147,7 @@ def _ratios_at_one(view: RunView) -> bool | None:
     told = departure is not None and not set(_OF_RATIOS).isdisjoint(view.run.series)
     if departure is not None and told and departure.resolution == EXACT and not departure.values.any():
         return True  # by more than its digits: no ratio behind them is what the policy moved by
-    ratios = values_of(view, "ratio_mean")
+    ratios = view.values("ratio_mean")
     return None if ratios is None else bool((np.abs(ratios - 1) < RATIO_NOISE).all())
 
 
@@ -157,30 +156,30 @@ def _surrogate_at_noise(view: RunView) -> bool | None:
 
     Where only the whole loss is logged, and it is at noise, so is the surrogate in it; at exactly 0 nothing was in it.
     """
-    surrogate, losses = value_of(view.fact("surrogate_high")), values_of(view, "policy_loss")
-    if losses is None and (whole := values_of(view, "loss")) is not None and len(whole):
+    surrogate, losses = view.value("surrogate_high"), view.values("policy_loss")
+    if losses is None and (whole := view.values("loss")) is not None and len(whole):
         return 0 < median(np.abs(whole)) <= float(quantile(np.abs(whole), 0.9)) <= SURROGATE_NOISE or None
     if surrogate is None or (losses is not None and abs(float(median(losses))) > OFFSET):
         return None
     # a mean over tokens weighs long completions more: of them the mean of whitened advantages is not 0
-    by_tokens = truth_of(view.fact("completions")) is True
+    by_tokens = view.holds("completions") is True
     return surrogate <= SURROGATE_NOISE or (None if by_tokens else False)
 
 
 def _may_be_unlogged(view: RunView, unclipped: bool | None, at_one: bool | None, quiet: bool | None) -> bool:
     """Tell whether a KL of exactly 0 may only say that none was computed: alone, beside a surrogate that is alive."""
-    most = value_of(view.fact("divergence_largest"))
+    most = view.value("divergence_largest")
     return most == 0 and unclipped is None and at_one is None and quiet is False
 
 
 def _witness(view: RunView) -> Series | None:
-    return divergence_of(view) or series_of(view, "ratio_mean", "policy_loss", "clip_fraction", "loss")
+    return divergence_of(view) or view.logged("ratio_mean", "policy_loss", "clip_fraction", "loss")
 
 
 def _flatness(view: RunView) -> str:
-    told = told_of(view, "divergence_high", "surrogate_high", "losses_repeat")
-    clipped = series_of(view, "clip_fraction")
-    if value_of(view.fact("updates_effective")) == 1:
+    told = view.says("divergence_high", "surrogate_high", "losses_repeat")
+    clipped = view.logged("clip_fraction")
+    if view.value("updates_effective") == 1:
         clipped = None  # of one update per batch it is 0 by construction, and shows nothing
     most = "" if clipped is None else f"{clipped.raw} reaches {np.nanmax(clipped.values):.3g}"
     return "; ".join(filter(None, (told, most)))
@@ -188,7 +187,7 @@ def _flatness(view: RunView) -> str:
 
 def stays_at_reference(view: RunView) -> bool | None:
     """Return whether the policy is next to the reference in every record; None where no KL to it is logged."""
-    reference = values_of(view, "ref_kl")
+    reference = view.values("ref_kl")
     if reference is None:
         return None
     return bool(np.abs(reference).max() < AT_REFERENCE) and not left_the_reference(view)
@@ -206,7 +205,7 @@ def left_the_reference(view: RunView) -> bool | None:
 
     Of a policy that stands the KL is rounding, or what two passes differ by, and has no course.
     """
-    series = values_of(view, "ref_kl")
+    series = view.values("ref_kl")
     if series is None:
         return None
     end, begin = (abs(float(part(series, 2).mean())) for part in (late, early))
@@ -217,37 +216,32 @@ def left_the_reference(view: RunView) -> bool | None:
     return far or grows
 
 
+@statistic("entropy", "entropy_loss", "action_std", "update_norm", "probe_kl")
 def moves_apart_from_ratio(view: RunView) -> Fact | None:
     """Tell whether the policy changes by a witness that no old log-prob enters: entropy, update norm, a probe's KL."""
-    entropy = truth_of(view.fact("entropy_moves"))
-    norms, probe = values_of(view, "update_norm"), values_of(view, "probe_kl")
+    entropy = view.holds("entropy_moves")
+    norms, probe = view.values("update_norm"), view.values("probe_kl")
     stepped = None if norms is None or not len(norms) else bool(median(norms) > 0)
     probed = None if probe is None or not len(probe) else bool(median(probe) > STILL_KL)
     told = [s.raw for s in map(view.run.series.get, ("update_norm", "probe_kl")) if s is not None]
-    says = "; ".join(
-        filter(None, (told_of(view, "entropy_moves"), " and ".join(told) and f"{' and '.join(told)} above 0"))
-    )
+    says = "; ".join(filter(None, (view.says("entropy_moves"), " and ".join(told) and f"{' and '.join(told)} above 0")))
     moves = False if is_the_reference(view) else any_known(entropy, stepped, probed)
-    return condition(
-        "moves_apart_from_ratio",
-        moves,
-        series_of(view, "update_norm", "probe_kl", "entropy", "entropy_loss"),
-        says,
-    )
+    return condition(moves, view.logged("update_norm", "probe_kl", "entropy", "entropy_loss"), says)
 
 
+@statistic("entropy", "entropy_loss", "action_std", "ref_kl", "reward_mean", "episode_return", "eval_return")
 def policy_moves(view: RunView) -> Fact | None:
     """Tell whether the policy changes: by its entropy, KL, reference KL or a reward that clearly rises or falls.
 
     A reward that does neither tells nothing: many policies earn the same.
     """
-    usual = value_of(view.fact("divergence_usual"))
+    usual = view.value("divergence_usual")
     paid = True if _reward_moves(view) else None
-    apart = truth_of(view.fact("moves_apart_from_ratio"))
+    apart = view.holds("moves_apart_from_ratio")
     far = None if usual is None else usual > MOVING_KL
     moves = any_known(apart, left_the_reference(view), paid, far)
-    says = told_of(view, "moves_apart_from_ratio", "reward_course")
-    return condition("policy_moves", moves, series_of(view, "entropy", "entropy_loss", "ref_kl", *REWARDS), says)
+    says = view.says("moves_apart_from_ratio", "reward_course")
+    return condition(moves, view.logged("entropy", "entropy_loss", "ref_kl", *REWARDS), says)
 
 
 def _reward_moves(view: RunView) -> bool:
@@ -255,12 +249,24 @@ def _reward_moves(view: RunView) -> bool:
 
     A moving average is like its neighbours whatever it averages, and begins with few episodes.
     """
-    trend, blocks = (value_of(view.fact(name)) for name in ("reward_trend", "reward_course"))
-    reward = series_of(view, *REWARDS)
+    trend, blocks = (view.value(name) for name in ("reward_trend", "reward_course"))
+    reward = view.logged(*REWARDS)
     averaged = reward is not None and reward.aggregation == "moving average"
     return abs(trend or 0.0) > TREND or (not averaged and abs(blocks or 0.0) > BLOCKS)
 
 
+@statistic(
+    *(
+        "approx_kl",
+        "approx_kl_k2",
+        "policy_loss+entropy",
+        "clip_fraction+entropy",
+        "entropy",
+        "entropy_loss",
+        "action_std",
+        "ref_kl",
+    )
+)
 def policy_stands(view: RunView) -> Fact | None:
     """Tell whether the policy stands still by every witness: ratio (or clipping), entropy, reference KL, reward.
 
@@ -270,30 +276,30 @@ def policy_stands(view: RunView) -> Fact | None:
     if witness is None or len(finite(witness)) < SEVERAL:
         return None
     if is_the_reference(view):
-        return condition("policy_stands", True, view.run.series.get("ref_kl"), "the KL to the reference is exactly 0")
-    if truth_of(view.fact("several_updates")) is False:
+        return condition(True, view.run.series.get("ref_kl"), "the KL to the reference is exactly 0")
+    if view.holds("several_updates") is False:
         # With one update per batch the ratio is 1 by construction: the entropy alone can tell.
-        stays = truth_of(view.fact("entropy_stands"))
-        return condition("policy_stands", stays, _witness(view), told_of(view, "entropy_stands"))
-    gradient = series_of(view, "actor_grad_norm", "grad_norm")
+        stays = view.holds("entropy_stands")
+        return condition(stays, _witness(view), view.says("entropy_stands"))
+    gradient = view.logged("actor_grad_norm", "grad_norm")
     silent = gradient is not None and not finite(gradient).any() and _at_one_in_print(view)
-    if gradient is not None and silent and truth_of(view.fact("policy_moves")) is not True:
-        return condition("policy_stands", True, gradient, f"{gradient.raw} is 0 in every record, and the ratio 1")
+    if gradient is not None and silent and view.holds("policy_moves") is not True:
+        return condition(True, gradient, f"{gradient.raw} is 0 in every record, and the ratio 1")
     flat = _is_flat(view)
     if flat is None:
         return None
-    rise = value_of(view.fact("reward_trend"))
-    stands = all_known(truth_of(view.fact("entropy_stands")), stays_at_reference(view))
+    rise = view.value("reward_trend")
+    stands = all_known(view.holds("entropy_stands"), stays_at_reference(view))
     moved = _may_move(view) or left_the_reference(view) is True
     if stands is False and not moved and (rise is None or rise <= TREND):
         stands = True
-    unwatched = entropy_of(view) is None and values_of(view, "ref_kl") is None
-    several = truth_of(view.fact("several_updates")) is True
+    unwatched = entropy_of(view) is None and view.values("ref_kl") is None
+    several = view.holds("several_updates") is True
     if unwatched and several and rise is not None and abs(rise) <= TREND and _went_nowhere(view):
         stands = True  # what no entropy tells, a reward tells that stays where it is
     holds = both(flat, stands, *([] if rise is None else [rise <= TREND]))
-    says = "; ".join(filter(None, (_flatness(view), told_of(view, "entropy_stands"))))
-    return condition("policy_stands", holds, _witness(view), says)
+    says = "; ".join(filter(None, (_flatness(view), view.says("entropy_stands"))))
+    return condition(holds, _witness(view), says)
 
 
 def _at_one_in_print(view: RunView) -> bool:
@@ -310,20 +316,20 @@ def _may_move(view: RunView) -> bool:
     entropy = entropy_of(view)
     values = finite(entropy) if entropy is not None else np.empty(0)
     scatter = len(values) > 0 and drift(values) < SCATTER
-    if value_of(view.fact("updates_effective")) == 1:  # nothing else tells that it stands
+    if view.value("updates_effective") == 1:  # nothing else tells that it stands
         scatter = scatter and float(np.ptp(values)) < WIDE * max(abs(float(median(values))), LEAST_ENTROPY)
-    return not scatter or truth_of(view.fact("entropy_moves")) is not False
+    return not scatter or view.holds("entropy_moves") is not False
 
 
 def _is_flat(view: RunView) -> bool | None:
     """Return whether the ratio is 1, by itself, clipping or KL; where no log-prob is compared, by the entropy."""
-    high, unclipped = value_of(view.fact("divergence_high")), never_clipped(view)
+    high, unclipped = view.value("divergence_high"), never_clipped(view)
     unlogged = high is None and unclipped is None and _ratios_at_one(view) is None
     if unlogged and _entropy_is_one_number(view):
         return True
-    flat = truth_of(view.fact("ratio_flat"))
+    flat = view.holds("ratio_flat")
     if unlogged and flat is None and not _may_move(view):
-        return truth_of(view.fact("entropy_stands"))
+        return view.holds("entropy_stands")
     if flat is False and high is not None:  # a mean ratio that is not quite 1 is a step: the KL tells how large
         return all_known(high < STILL_KL or _went_nowhere(view), unclipped)
     flat = unclipped if flat is None else flat
@@ -349,15 +355,17 @@ def _entropy_is_one_number(view: RunView) -> bool:
     return series.resolution.absolute < RATIO_NOISE and len(values) >= FEWEST and constant(values)
 
 
+@statistic("approx_kl+value_loss", "policy_loss+entropy+value_loss")
 def policy_stands_beside_critic(view: RunView) -> Fact | None:
     """Tell whether the policy stands still though a critic is trained, whose errors whitening makes into advantages."""
-    critic, stands = series_of(view, "value_loss"), truth_of(view.fact("policy_stands"))
-    silent = value_of(view.fact("surrogate_zero_share")) or 0.0  # a loss of exactly 0 is moved by no noise
+    critic, stands = view.logged("value_loss"), view.holds("policy_stands")
+    silent = view.value("surrogate_zero_share") or 0.0  # a loss of exactly 0 is moved by no noise
     holds = None if stands is None else stands and critic is not None and silent < 0.95
-    told = told_of(view, "policy_stands")
-    return condition("policy_stands_beside_critic", holds, _witness(view), told)
+    told = view.says("policy_stands")
+    return condition(holds, _witness(view), told)
 
 
+@statistic("approx_kl+clip_fraction+policy_loss", "approx_kl+ratio_std")
 def ratio_ignored(view: RunView) -> Fact | None:
     """Tell whether KL is measured where the loss sees no ratio: nothing clipped, a surrogate or ratio at noise.
 
@@ -366,32 +374,34 @@ def ratio_ignored(view: RunView) -> Fact | None:
     Of a batch that is used once the ratio is 1, and a KL that is computed after the update is not 0: where nothing
     tells how often it is used, a trainer that is known to average its KL over minibatches does not compute it so.
     """
-    usual, high = (value_of(view.fact(f"divergence_{name}")) for name in ("usual", "high"))
-    low = given(view, "clip_range") or WIDE_CLIP
-    upper = given(view, "clip_range_high") or low
+    usual, high = (view.value(f"divergence_{name}") for name in ("usual", "high"))
+    low = view.given("clip_range") or WIDE_CLIP
+    upper = view.given("clip_range_high") or low
     beyond = (high is not None and low < 1 and high > max(-math.log1p(-low), math.log1p(upper))) or None
     blind = any_known(_surrogate_at_noise(view), _ratios_at_one(view), beyond)
     kl = divergence_of(view)
-    reused = truth_of(view.fact("several_updates"))
+    reused = view.holds("several_updates")
     reused = True if reused is None and kl is not None and kl.aggregation else reused
     holds = both(never_clipped(view), blind, None if usual is None else usual > MOVING_KL, reused)
-    return condition("ratio_ignored", holds, _witness(view), _flatness(view))
+    return condition(holds, _witness(view), _flatness(view))
 
 
+@statistic("approx_kl+learning_rate")
 def root_divergence_per_rate(view: RunView) -> Fact | None:
     """Return √(2·KL) of an update over the learning rate."""
-    usual, rate = value_of(view.fact("divergence_usual")), value_of(view.fact("rate_largest"))
+    usual, rate = view.value("divergence_usual"), view.value("rate_largest")
     if usual is None or not rate:
         return None
     size = math.sqrt(2 * usual) / rate
-    return fact("root_divergence_per_rate", size, divergence_of(view), f"√(2·KL) is {size:.3g} learning rates")
+    return fact(size, divergence_of(view), f"√(2·KL) is {size:.3g} learning rates")
 
 
+@statistic("approx_kl", "approx_kl_k2")
 def divergence_zero(view: RunView) -> Fact | None:
     """Tell whether KL is 0 up to what a float32 log-ratio leaves, in every record."""
-    most = value_of(view.fact("divergence_largest"))
+    most = view.value("divergence_largest")
     holds = None if most is None else most <= 1e-13
-    return condition("divergence_zero", holds, divergence_of(view), told_of(view, "divergence_largest"))
+    return condition(holds, divergence_of(view), view.says("divergence_largest"))
 
 
 #: Records of a run that has a beginning and a later half; the share of them that is its beginning.
@@ -403,6 +413,7 @@ FADING_FEWEST, LEAST_END, ENDS, NEARLY_ALL = 60, 10, (60, 30, 20), 0.9
 UNCLIPPED, RATE_LEFT = 0.95, 0.5
 
 
+@statistic("approx_kl", "approx_kl_k2")
 def divergence_fades(view: RunView) -> Fact | None:
     """Return the median |KL| of the first twentieth of records over that of the later half; 1 where it falls by right.
 
@@ -411,22 +422,23 @@ def divergence_fades(view: RunView) -> Fact | None:
     """
     series = divergence_of(view)
     size = np.empty(0) if series is None else np.abs(finite(series))
-    if series is None or len(size) < MANY or truth_of(view.fact("several_updates")) is False:
+    if series is None or len(size) < MANY or view.holds("several_updates") is False:
         return None
     early = size[: len(size) // BEGINNING]
     first, later = float(median(early)), float(median(_later(size)))
     if later <= series.resolution.absolute:
         return None
     says = f"{series.raw} is {first:.3g} in the first {len(early)} records and {later:.3g} in the later half"
-    excused = first < MOVING_KL or _slowed(view) or (value_of(view.fact("reward_trend")) or 0.0) > TREND
-    clipped = series_of(view, "clip_fraction")
+    excused = first < MOVING_KL or _slowed(view) or (view.value("reward_trend") or 0.0) > TREND
+    clipped = view.logged("clip_fraction")
     if clipped is not None and (share := float((_later(finite(clipped)) == 0).mean())) < UNCLIPPED:
         excused = True
     elif clipped is not None:
         says += f", in which {clipped.raw} is 0 in {share:.0%} of the records"
-    return fact("divergence_fades", 1.0 if excused else first / later, series, f"{says} (medians)", "times")
+    return fact(1.0 if excused else first / later, series, f"{says} (medians)", "times")
 
 
+@statistic(*REWARDS_LOGGED)
 def drop_at_end(view: RunView) -> Fact | None:
     """Return how much of the range of the reward's medians is lost between the last records and those before; else 0.
 
@@ -441,7 +453,7 @@ def drop_at_end(view: RunView) -> Fact | None:
     share, size = max(lost, default=(0.0, LEAST_END))
     before, end = float(median(values[-3 * size : -size])), float(median(values[-size:]))
     says = f"{series.raw} is {end:.4g} in the last {size} records and {before:.4g} in as many twice before (medians)"
-    told = fact("drop_at_end", share, series, says)
+    told = fact(share, series, says)
     at = int(np.flatnonzero(np.isfinite(series.values))[-size])
     return replace(told, since=int(series.axis.steps[at]), source=series.source(at)) if share else told
 
@@ -457,9 +469,9 @@ def _share_lost(values: FloatArray, size: int) -> float:
 
 def _slowed(view: RunView) -> bool:
     """Tell whether the learning rate of the later half is far below that of the first records."""
-    rate = series_of(view, "learning_rate")
+    rate = view.logged("learning_rate")
     if rate is None:
-        return value_of(view.fact("decay_share")) is not None
+        return view.value("decay_share") is not None
     held = finite(rate)
     return float(median(_later(held))) < RATE_LEFT * float(held.max())
 

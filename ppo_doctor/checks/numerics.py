@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ppo_doctor.checks.rewards import reward_of
-from ppo_doctor.checks.series import condition, fact, finite, series_of
+from ppo_doctor.checks.series import condition, fact, finite
+from ppo_doctor.checks.statistics import REWARDS_LOGGED, statistic
 from ppo_doctor.model.arrays import finite_median, median, quantile
 
 if TYPE_CHECKING:
@@ -53,11 +53,14 @@ FINELY = 100
 ON_SAMPLES = ("policy_loss", "value_loss", "loss", "entropy", "approx_kl", "grad_norm", *EARNED)
 
 
+@statistic(
+    *("policy_loss", "value_loss", "loss", "entropy", "approx_kl", "reward_mean", "episode_return", "eval_return")
+)
 def measured_on_a_line(view: RunView) -> Fact | None:
     """Return how many metrics of samples are a straight line over the records, exactly: a formula, no measurement."""
     told, on_line = None, []
     for name in ON_SAMPLES:
-        series = series_of(view, name)
+        series = view.logged(name)
         values = np.zeros(0) if series is None else finite(series)
         if series is None or len(values) < MEASURED:
             continue
@@ -72,9 +75,10 @@ def measured_on_a_line(view: RunView) -> Fact | None:
         return None
     names = ", ".join(series.raw for series in on_line)
     says = f"{names} on a straight line in every record" if on_line else "none is on a straight line"
-    return fact("measured_on_a_line", len(on_line), on_line[0] if on_line else told, says)
+    return fact(len(on_line), on_line[0] if on_line else told, says)
 
 
+@statistic("policy_loss", "loss", "approx_kl", "grad_norm", "reward_mean", "episode_return", "eval_return")
 def nonfinite_from(view: RunView) -> Fact | None:
     """Return the share of the run from which on most numbers of a metric are not finite; 0 where there is none."""
     worst: tuple[float, Series, int] | None = None
@@ -91,13 +95,13 @@ def nonfinite_from(view: RunView) -> Fact | None:
     if worst is None:
         logged = map(view.run.series.get, (*LOSSES, *COMPUTED, *EARNED))
         known = next((series for series in logged if series is not None), None)
-        return None if known is None else fact("nonfinite_from", 0.0, known, "no loss stays NaN or infinite")
+        return None if known is None else fact(0.0, known, "no loss stays NaN or infinite")
     share, series, first = worst
     says = f"{series.raw} is {series.values[first]} at step {series.axis.steps[first]}, first of {share:.0%} of the run"
-    found = fact("nonfinite_from", share, series, says)
-    return replace(found, source=series.source(first), since=int(series.axis.steps[first]))
+    return fact(share, series, says, at=first, since=series.axis.steps[first])
 
 
+@statistic("policy_loss", "loss", "approx_kl", "grad_norm")
 def nonfinite_at_times(view: RunView) -> Fact | None:
     """Return in how many records a loss, KL or norm is not finite though later ones are."""
     held = [s for name in LOSSES if (s := view.run.series.get(name)) is not None and len(s)]
@@ -108,19 +112,22 @@ def nonfinite_at_times(view: RunView) -> Fact | None:
     series, broken = max(passing or logged, key=lambda pair: int(pair[1].sum()))
     count = int(broken.sum()) if passing else 0
     says = f"{series.raw} is not finite in {count} of {len(series)} records, and finite again later"
-    found = fact("nonfinite_at_times", float(count), series, says if count else f"{series.raw} is finite", "records")
+    if not count:
+        return fact(0.0, series, f"{series.raw} is finite", "records")
     first = int(np.argmax(broken))
-    return replace(found, source=series.source(first), since=int(series.axis.steps[first])) if count else found
+    return fact(count, series, says, "records", at=first, since=series.axis.steps[first])
 
 
+@statistic(*REWARDS_LOGGED)
 def reward_nonfinite(view: RunView) -> Fact | None:
     """Return the share of the records whose reward is not finite: no episode has ended, or one was paid so.
 
     Infinite is what only a reward can be; NaN is also the mean of none.
     """
-    return _share_nonfinite(view, EARNED, "reward_nonfinite")
+    return _share_nonfinite(view, EARNED)
 
 
+@statistic(*REWARDS_LOGGED)
 def reward_breaks(view: RunView) -> Fact | None:
     """Tell whether a reward that was a number in three records is none from some record to the end.
 
@@ -136,27 +143,30 @@ def reward_breaks(view: RunView) -> Fact | None:
         if len(known) >= BEFORE and len(series) - first > longest:
             step = int(series.axis.steps[first])
             says = f"{series.raw} is {series.values[first]} from step {step} to the end"
-            return replace(fact("reward_breaks", 1.0, series, says), source=series.source(first), since=step)
-    return fact("reward_breaks", 0.0, held[0], f"{held[0].raw} ends with a number")
+            return fact(1.0, series, says, at=first, since=step)
+    return fact(0.0, held[0], f"{held[0].raw} ends with a number")
 
 
+@statistic("ref_kl", "kl_coef")
 def reference_nonfinite(view: RunView) -> Fact | None:
     """Return the share of the records whose KL to the reference is not finite."""
-    return _share_nonfinite(view, REFERENCE, "reference_nonfinite")
+    return _share_nonfinite(view, REFERENCE)
 
 
-def _share_nonfinite(view: RunView, names: tuple[str, ...], name: str) -> Fact | None:
+def _share_nonfinite(view: RunView, names: tuple[str, ...]) -> Fact | None:
     held = [s for each in names if (s := view.run.series.get(each)) is not None and len(s)]
     if not held:
         return None
     series = max(held, key=lambda s: float((~np.isfinite(s.values)).mean()))
     broken = ~np.isfinite(series.values)
-    says = f"{series.raw} is not finite in {int(broken.sum())} of {len(series)} records"
-    found = fact(name, float(broken.mean()), series, says if broken.any() else f"{series.raw} is finite")
+    if not broken.any():
+        return fact(0.0, series, f"{series.raw} is finite")
     first = int(np.argmax(broken))
-    return replace(found, source=series.source(first), since=int(series.axis.steps[first])) if broken.any() else found
+    says = f"{series.raw} is not finite in {int(broken.sum())} of {len(series)} records"
+    return fact(broken.mean(), series, says, at=first, since=series.axis.steps[first])
 
 
+@statistic("weights_nonfinite", "log_probs_nonfinite")
 def tensors_nonfinite(view: RunView) -> Fact | None:
     """Return how many weights of a checkpoint, or log-probs of a dump, are not finite, the most of any."""
     held = [series for name in TENSORS if (series := view.run.series.get(name)) is not None and len(series)]
@@ -164,10 +174,10 @@ def tensors_nonfinite(view: RunView) -> Fact | None:
         return None
     worst = max(held, key=lambda series: float(series.values.max()))
     most = int(np.argmax(worst.values))
-    found = fact("tensors_nonfinite", worst.values[most], worst, f"{worst.values[most]:g} values of {worst.raw}")
-    return replace(found, source=worst.source(most))
+    return fact(worst.values[most], worst, f"{worst.values[most]:g} values of {worst.raw}", at=most)
 
 
+@statistic("grad_norm")
 def gradient_growth(view: RunView) -> Fact | None:
     """Return the gradient norm that three records exceed, over its median in the first tenth of them.
 
@@ -180,13 +190,14 @@ def gradient_growth(view: RunView) -> Fact | None:
     first = float(finite_median(norms[: max(3, len(norms) // 10)]))
     top = max(float(np.sort(norms)[-3]), float(norms.max()) / LEAP)
     growth = top / max(first, LEAST_NORM)
-    found = fact("gradient_growth", growth, series, f"{series.raw} is {first:.3g} at first and reaches {top:.3g}")
+    says = f"{series.raw} is {first:.3g} at first and reaches {top:.3g}"
     if not growth > 1 or not np.isfinite(growth):
-        return found
+        return fact(growth, series, says)
     at = int(np.argmax(series.values > top / math.sqrt(growth)))  # half of the way, as an explosion goes
-    return replace(found, source=series.source(at), since=int(series.axis.steps[at]))
+    return fact(growth, series, says, at=at, since=series.axis.steps[at])
 
 
+@statistic("grad_norm")
 def gradient_spikes(view: RunView) -> Fact | None:
     """Return in how many records the gradient norm is twenty times what most stay below; 0 where that is usual.
 
@@ -199,18 +210,17 @@ def gradient_spikes(view: RunView) -> Fact | None:
     high = series.values > SPIKE * usual
     says = f"{series.raw} is below {usual:.3g} in most and above {SPIKE * usual:.3g} in {int(high.sum())} records"
     if not high.any():
-        return fact("gradient_spikes", 0.0, series, says, "records")
+        return fact(0.0, series, says, "records")
     at = int(np.argmax(high))
     step = int(series.axis.steps[at])
     gone = _reward_gone_at(view, step)
     says += f", at step {step}, right before the reward is gone" if gone else ""
-    found = fact("gradient_spikes", float(max(high.sum(), 2 * gone)), series, says, "records")
-    return replace(found, source=series.source(at), since=step if gone else None)
+    return fact(float(max(high.sum(), 2 * gone)), series, says, "records", at=at, since=step if gone else None)
 
 
 def _reward_gone_at(view: RunView, step: int) -> bool:
     """Tell whether the reward of the records after a step is below all of before, by more than half of its range."""
-    paid = series_of(view, *EARNED)
+    paid = view.logged(*EARNED)
     if paid is None:
         return False
     known = np.isfinite(paid.values)
@@ -221,11 +231,12 @@ def _reward_gone_at(view: RunView, step: int) -> bool:
     return bool(after.max() < before.min() and before.min() - after.max() > np.ptp(values) / 2)
 
 
+@statistic("approx_kl", "approx_kl_k2", "ref_kl")
 def kl_spike(view: RunView) -> Fact | None:
     """Return how many times its median the largest KL is, of the KL in which that is most; 0 below a tenth of a nat."""
     logged = [series for name in KLS if (series := view.run.series.get(name)) is not None]
     spikes = [found for found in map(_kl_spike, logged) if found is not None]
-    return max(spikes, key=lambda found: float(str(found.value)), default=None)
+    return max(spikes, key=lambda found: found.number or 0.0, default=None)
 
 
 def _kl_spike(series: Series) -> Fact | None:
@@ -237,9 +248,10 @@ def _kl_spike(series: Series) -> Fact | None:
     times = float(sizes[at]) / usual if sizes[at] > LEAST_KL else 0.0
     many = f"above {SPIKE * usual:.3g} in {int((sizes > SPIKE * usual).sum())} of {len(sizes)} records"
     says = f"{series.raw} is {sizes[at]:.3g} at step {series.axis.steps[at]}, and {many}; its median is {usual:.3g}"
-    return replace(fact("kl_spike", times, series, says, "times"), source=series.source(at))
+    return fact(times, series, says, "times", at=at)
 
 
+@statistic("value_loss")
 def value_loss_explosion(view: RunView) -> Fact | None:
     """Return by how many times the value loss outgrew, at the end, what its early values and the rewards account for.
 
@@ -260,11 +272,10 @@ def value_loss_explosion(view: RunView) -> Fact | None:
     kept = max((quantile(tail, 0.2) for tail in tails), default=0.0) / base / (rewards or TENFOLD) ** 2
     leap = float(values[-1]) / max(0.01, float(values[:-1].max()), base) / LEAP / TENFOLD**2
     says = f"{series.raw} goes from {base:.3g} early on to {float(values[-1]):.3g}"
-    found = fact("value_loss_explosion", max(kept, leap), series, says)
     over = np.flatnonzero(np.abs(series.values) > LEAP * base)
     if not len(over):
-        return found
-    return replace(found, source=series.source(int(over[0])), since=int(series.axis.steps[over[0]]))
+        return fact(max(kept, leap), series, says)
+    return fact(max(kept, leap), series, says, at=int(over[0]), since=series.axis.steps[over[0]])
 
 
 def _reward_growth(view: RunView) -> float | None:
@@ -277,6 +288,7 @@ def _reward_growth(view: RunView) -> float | None:
     return min(max(1.0, float(sizes.max()) / early), BOUNDLESS) if early > 0 else BOUNDLESS
 
 
+@statistic("policy_loss+reward_mean", "policy_loss+episode_return", "loss+reward_mean")
 def loss_over_rewards(view: RunView) -> Fact | None:
     """Return the largest |policy loss| over the largest |reward|, or over 1 where all rewards are smaller.
 
@@ -297,10 +309,10 @@ def loss_over_rewards(view: RunView) -> Fact | None:
     sizes = np.where(np.isfinite(loss.values), np.abs(loss.values), 0.0)
     most = int(np.argmax(sizes))
     says = f"{loss.raw} reaches {loss.values[most]:.3g}, |{earned.raw}| {reward:.3g}"
-    found = fact("loss_over_rewards", sizes[most] / max(1.0, reward) ** (2 if squared else 1), loss, says)
-    return replace(found, source=loss.source(most))  # the largest is no onset
+    return fact(sizes[most] / max(1.0, reward) ** (2 if squared else 1), loss, says, at=most)
 
 
+@statistic("policy_loss+approx_kl", "policy_loss+grad_norm")
 def numbers_lost(view: RunView) -> Fact | None:
     """Tell whether the run died of numbers that are not finite, or no longer logs its loss: NaN may be left out."""
     died, stopped = _died(view), _loss_stops(view)
@@ -312,9 +324,7 @@ def _died(view: RunView) -> Fact | None:
     ends = [note for note in view.run.notes if note.died]
     if not ends:
         return None
-    told = ends[-1]
-    found = fact("numbers_lost", float(told.died_of_numbers), None, told.text)
-    return replace(found, how="observed", source=told.source)
+    return fact(float(ends[-1].died_of_numbers), ends[-1], ends[-1].text, how="observed")
 
 
 def _loss_stops(view: RunView) -> Fact | None:
@@ -326,4 +336,4 @@ def _loss_stops(view: RunView) -> Fact | None:
     longest = max(others, key=len)
     stops = loss.axis.steps[-1] < longest.axis.steps[-1] and len(loss) < 0.9 * len(longest)
     says = f"{loss.raw} ends at step {loss.axis.steps[-1]}, {longest.raw} goes on to {longest.axis.steps[-1]}"
-    return condition("numbers_lost", bool(stops), loss, says)
+    return condition(bool(stops), loss, says)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.checks.rewards import spread_inside
-from ppo_doctor.checks.series import blocks, thinned
+from ppo_doctor.checks.series import blocks, fact, thinned
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import distinct, median, running_medians, same, scatter_of
 from ppo_doctor.model.diagnosis import Outcome
 from ppo_doctor.model.frozen import frozen
@@ -244,6 +245,7 @@ def _floor(lowest: float, start: float, best: float) -> float:
     return 0.0 if lowest >= 0 and start >= best / 2 else start
 
 
+@statistic("episode_return", "reward_mean")
 def reward_lost(view: RunView) -> Fact | None:
     """Return the share of what the reward had gained that is gone at the end for good; 0 where it is not lost."""
     found = outcome(view.run)
@@ -251,18 +253,10 @@ def reward_lost(view: RunView) -> Fact | None:
         return None
     series = view.run.series[found.metric]
     if found.what != "lost":
-        return Fact(name="reward_lost", value=0.0, how="computed", source=series.source(), says="no lasting fall")
+        return fact(0.0, series, "no lasting fall")
     floor = _floor(float(np.nanmin(series.values)), found.start, found.best)
     says = f"{found.key} fell from {found.best:.3g} to {found.end:.3g}; most is gone from step {found.since_step} on"
-    return Fact(
-        name="reward_lost",
-        value=(found.best - found.end) / (found.best - floor),
-        how="computed",
-        unit="of the reward",
-        source=found.source,
-        says=says,
-        since=found.since_step,
-    )
+    return fact((found.best - found.end) / (found.best - floor), found, says, "of the reward", since=found.since_step)
 
 
 #: A distance between records this many times the usual one is a hole in the log.
@@ -281,8 +275,8 @@ class Phase:
 
 def schedule_phases(view: RunView) -> tuple[Phase, ...]:
     """Return the stretches in which the learning rate rises, holds and falls; a single value is one constant phase."""
-    series = view.run.series.get("learning_rate")
-    if series is None or np.isfinite(series.values).sum() < 3:
+    series = view.logged("learning_rate", fewest=3)
+    if series is None:
         return ()
     keep = np.isfinite(series.values)
     values, steps = series.values[keep], series.axis.steps[keep]

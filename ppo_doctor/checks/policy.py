@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ppo_doctor.checks.series import reward_series
+from ppo_doctor.checks.series import fact, reward_series
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, finite_of, mean_of, median, quantile, running_quantiles, variance_of
-from ppo_doctor.model.run import Fact, Series, SourceRef
+from ppo_doctor.model.run import Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
@@ -47,22 +48,21 @@ def while_alive(view: RunView, series: Series) -> Series:
     return dataclasses.replace(series, values=np.where(dead, np.nan, series.values)) if dead.any() else series
 
 
+@statistic("update_norm", "probe_kl")
 def weight_motion(view: RunView) -> Series | None:
     """Return the logged size of each update: the parameters' change, else the KL of a probe after the update."""
     motion = view.run.series.get("update_norm") or view.run.series.get("probe_kl")
     return motion and while_alive(view, motion)
 
 
+@statistic("entropy", "probe_kl", "update_norm")
 def policy_drift(view: RunView) -> Fact | None:
     """Return how far entropy moved between the first and the last third of the run, in standard errors.
 
     The entropy of a frozen policy only scatters with its states, so its thirds agree; source: two-sample comparison of
     means with the variance inside the calmer third. A constant entropy is a drift of 0.
     """
-    return _drift(view.run.series.get("entropy"), "policy_drift")
-
-
-def _drift(series: Series | None, name: str) -> Fact | None:
+    series = view.run.series.get("entropy")
     values = finite_of(series.values) if series is not None else np.empty(0)
     third = len(values) // 3
     if series is None or third < LEAST:
@@ -70,7 +70,7 @@ def _drift(series: Series | None, name: str) -> Fact | None:
     first, last = values[:third], values[-third:]
     z = _standard_errors(first, last, series.resolution.absolute)
     says = f"{series.raw} went from {mean_of(first):.4g} to {mean_of(last):.4g}"
-    return Fact(name=name, value=z, how="computed", unit="standard errors", source=series.source(), says=says)
+    return fact(z, series, says, "standard errors")
 
 
 def _standard_errors(first: FloatArray, last: FloatArray, resolution: float) -> float:
@@ -88,6 +88,7 @@ def _standard_errors(first: FloatArray, last: FloatArray, resolution: float) -> 
 LOWEST_USUAL = {"control": 1e-5, "language": 1e-7}
 
 
+@statistic("approx_kl", "ratio_std")
 def kl_size(view: RunView) -> Series | None:
     """Return |KL| of the old policy to the new one per record, in nats; else half the variance of the ratio.
 
@@ -110,6 +111,7 @@ def kl_size(view: RunView) -> Series | None:
     return while_alive(view, size)
 
 
+@statistic("learning_rate")
 def rate_over_usual(view: RunView) -> Fact | None:
     """Return the top of the learning rate over the lowest one in common use: 1e-5 for control, 1e-7 for language.
 
@@ -131,15 +133,10 @@ def rate_over_usual(view: RunView) -> Fact | None:
     if not value > 0:
         return None
     says = f"learning rate up to {value:.2g}, lowest usual {usual:g}"
-    return Fact(
-        name="rate_over_usual", value=value / usual, how="computed", unit="times", source=_source(rate), says=says
-    )
+    return fact(value / usual, rate, says, "times")
 
 
-def _source(quantity: Series | Fact) -> SourceRef | None:
-    return quantity.source() if isinstance(quantity, Series) else quantity.source
-
-
+@statistic("logratio_advantage_corr")
 def advantage_link(view: RunView) -> Fact | None:
     """Return the mean correlation of log-ratio and advantage on trained samples, in standard errors over records."""
     logged = view.run.series.get("logratio_advantage_corr")
@@ -150,9 +147,7 @@ def advantage_link(view: RunView) -> Fact | None:
         return None
     z = float(np.mean(values) / max(float(np.std(values, ddof=1)) / math.sqrt(len(values)), 1e-12))
     says = f"mean correlation {mean_of(values):.3g} over {len(values)} records"
-    return Fact(
-        name="advantage_link", value=z, how="computed", unit="standard errors", source=logged.source(), says=says
-    )
+    return fact(z, logged, says, "standard errors")
 
 
 #: Rollout batches before the fall, and after it: Adam's memory of a gradient is 1000 steps, some tens of batches.
@@ -167,6 +162,7 @@ MOST = 400
 CEASED = 1e-9
 
 
+@statistic("approx_kl+entropy", "ratio_std+entropy")
 def movement_cliff(view: RunView) -> Fact | None:
     """Return how many times larger the KL of updates was before the sharpest fall that lasts; 1 where there is none.
 
@@ -192,9 +188,7 @@ def movement_cliff(view: RunView) -> Fact | None:
     )  # few are asked
     value, at = next(lasting, (1.0, 0))
     says = f"{size.raw} is {value:.3g} times smaller after step {steps[at]:.0f} than before, and stays so"
-    return Fact(
-        name="movement_cliff", value=max(1.0, value), how="computed", unit="times", source=size.source(), says=says
-    )
+    return fact(max(1.0, value), size, says, "times")
 
 
 def _records_per_batch(view: RunView, size: Series) -> int:
@@ -261,6 +255,7 @@ AT_ONCE = 0.5
 APART = 8
 
 
+@statistic("ref_kl")
 def reference_kl_burst(view: RunView) -> Fact | None:
     """Return by which factor k3 to the reference leaps within a record and comes back, in the second largest burst.
 
@@ -274,7 +269,7 @@ def reference_kl_burst(view: RunView) -> Fact | None:
     found = bursts(finite_of(kl.values))
     second = found[1] if len(found) > 1 else 0.0
     says = f"{kl.raw} leaps by more than a factor of {TIMES:g} and back {len(found)} times in {len(kl)} records"
-    return Fact(name="reference_kl_burst", value=second, how="observed", unit="times", source=kl.source(), says=says)
+    return fact(second, kl, says, "times", how="observed")
 
 
 def bursts(values: FloatArray) -> list[float]:
@@ -321,3 +316,32 @@ def _first_below(values: FloatArray, starts: IntArray, bounds: FloatArray) -> In
         if below:
             found[at] = behind[below - 1]
     return found
+
+
+#: Records that a statement about a whole run needs.
+FEWEST = 20
+#: Entropy that moves by less than this share of its start stands still.
+STILL = 0.05
+#: KL below which the number format's noise is of one size as well (nats).
+NOISE = 1e-6
+
+
+@statistic("approx_kl+entropy")
+def steady_kl_spread(view: RunView) -> Fact | None:
+    """Return the ninth over the first decile of the KL per update, where entropy stands still; 100 where it moves.
+
+    Steps along a gradient grow and shrink with advantages and distance; noise of a fixed size moves the policy by the
+    same KL each time, and leads nowhere. None below 1e-6 nats, where number formats do that, and in control tasks: a
+    policy that has got as far as it gets, or was resumed there, goes on by steps of one size.
+    """
+    kl, entropy = view.run.series.get("approx_kl"), view.run.series.get("entropy")
+    if kl is None or entropy is None or view.kind.samples.value == "episodes":
+        return None
+    moved, free = (finite_of(s.values) for s in (kl, entropy))
+    if len(moved) < FEWEST or len(free) < FEWEST or median(moved) <= NOISE or not quantile(moved, 0.1) > 0:
+        return None
+    low, high = quantile(moved, 0.1), quantile(moved, 0.9)
+    still = abs(median(free[-(len(free) // 5) :]) - free[0]) <= STILL * abs(free[0])
+    says = f"{kl.raw} lies between {low:.3g} and {high:.3g} in four of five records"
+    value = high / low if still else 100.0
+    return fact(value, kl, says, "times")

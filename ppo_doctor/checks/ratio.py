@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ppo_doctor.checks.policy import while_alive
+from ppo_doctor.checks.series import fact
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model import arrays as rounding
 from ppo_doctor.model.arrays import beside, finite_of, mean_of, median
 from ppo_doctor.model.arrays import same as same_number
@@ -36,6 +38,7 @@ IDENTITIES = (
 )
 
 
+@statistic("approx_kl", "ratio_std", "ratio_abs_dev", "ratio_max", "ratio_mean")
 def ratio_departure(view: RunView) -> Series | None:
     """Return the largest distance of any ratio metric from its value at identity, per record.
 
@@ -100,6 +103,7 @@ def _off(series: Series, identity: float) -> FloatArray:
     return off if known.all() else np.where(known, off, np.nan)
 
 
+@statistic("approx_kl", "ratio_std", "clip_fraction")
 def ratio_trace(view: RunView) -> Series | None:
     """Return what the log shows of the ratio: its departure from 1, else the clip fraction."""
     return view.series("ratio_departure") or view.run.series.get("clip_fraction")
@@ -111,6 +115,7 @@ FLOAT_SHOWS = 1e4
 MANY_STEPS = 8.0
 
 
+@statistic("loss+reward_mean")
 def loss_change_within_batch(view: RunView) -> Series | None:
     """Return |loss - loss one pass earlier| over the root of a pass's steps (TRL GRPO, one record per optimizer step).
 
@@ -161,11 +166,10 @@ def _change_within_batch(view: RunView, name: str) -> Series | None:
 def _pass_length(view: RunView) -> int | None:
     """Return the optimizer steps of one pass over a generation batch; None when passes do not repeat the batch."""
     repeats = view.run.facts.get("epochs_repeat_batch")
-    observed = view.fact("updates_observed")
-    passes = view.number("ppo_epochs")
-    if not isinstance(repeats, Fact) or observed is None or not passes or not view.configured("ppo_epochs"):
+    steps = view.value("updates_observed")
+    passes = view.given("ppo_epochs")
+    if repeats is None or steps is None or not passes:
         return None
-    steps = float(str(observed.value))
     lag = steps / passes
     return int(lag) if passes > 1 and lag >= 1 and lag.is_integer() else None
 
@@ -198,6 +202,7 @@ class _Places(NamedTuple):
     within: BoolArray
 
 
+@statistic("batch_start_ratio_dev", "first_ratio_dev", "ratio_mean+ratio_batch_var")
 def batch_start_ratio_dev(view: RunView) -> Series | None:
     """Return the largest |ratio - 1| at the first minibatch of each batch, else the ratio's spread there.
 
@@ -215,16 +220,19 @@ def batch_start_ratio_dev(view: RunView) -> Series | None:
     return replace(off, name="batch_start_ratio_dev", values=np.where(times.values > REFUTES, off.values, np.nan))
 
 
+@statistic("epoch_start_ratio_dev")
 def epoch_start_ratio_dev(view: RunView) -> Series | None:
     """Return the largest |ratio - 1| at the first minibatch of each epoch after the first, else its spread."""
     return _where("epoch", _departure(view), "epoch_start_ratio_dev")
 
 
+@statistic("within_epoch_ratio_dev")
 def within_epoch_ratio_dev(view: RunView) -> Series | None:
     """Return the largest |ratio - 1| behind the first minibatch of any epoch, else its spread."""
     return _where("within", _departure(view), "within_epoch_ratio_dev")
 
 
+@statistic("passes_logratio_std", "first_ratio_dev")
 def passes_logratio_std(view: RunView) -> Series | None:
     """Return the spread of the log-ratio (nats) at the first minibatch of each batch: that of the ratio, nearly."""
     mean = _logged_mean(view)
@@ -290,6 +298,7 @@ def _changes(numbers: IntArray) -> BoolArray:
     return np.concatenate(([True], numbers[1:] != numbers[:-1]))
 
 
+@statistic("approx_kl", "ratio_std")
 def kl_over_noise(view: RunView) -> Series | None:
     """Return |KL| of an update over what float32 rounding alone makes of two equal policies, per record.
 
@@ -329,10 +338,11 @@ def _log_prob(view: RunView, size: Series) -> FloatArray:
 CLAMPS = (20.0, 10.0)
 
 
+@statistic("ref_kl+ref_kl_target")
 def reference_kl_over_target(view: RunView) -> Series | None:
     """Return the KL to the reference over the target that the configuration sets for it."""
-    kl, target = view.run.series.get("ref_kl"), view.number("ref_kl_target")
-    if kl is None or not len(kl) or not target or target <= 0 or not view.configured("ref_kl_target"):
+    kl, target = view.run.series.get("ref_kl"), view.given("ref_kl_target")
+    if kl is None or not len(kl) or not target or target <= 0:
         return None
     return dataclasses.replace(
         kl, name="reference_kl_over_target", values=kl.values / target, unit="times the target", how="computed"
@@ -349,6 +359,7 @@ FIT, MOST, FEWEST = 0.01, 60, 5
 LEAST_LEFT, MOST_LEFT = -0.01, 0.02
 
 
+@statistic("ratio_mean", "approx_kl", "approx_kl+approx_kl_k1")
 def clamped_share(view: RunView) -> Fact | None:
     """Return the share of records with a heavy mean that ratios at one clamp c make up; 0 where none is heavy.
 
@@ -374,7 +385,7 @@ def _fact(series: Series, fits: FloatArray) -> Fact:
     heavy = len(fits)
     value = mean_of(fits) if heavy >= FEWEST else 0.0
     says = f"{heavy} of {len(series)} records of {series.raw} are heavy, and {value:.0%} of them are what a clamp adds"
-    return Fact(name="clamped_share", value=value, how="computed", unit="fraction", source=series.source(), says=says)
+    return fact(value, series, says, "fraction")
 
 
 def _counted(values: FloatArray) -> FloatArray:

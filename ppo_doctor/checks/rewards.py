@@ -18,14 +18,10 @@ from ppo_doctor.checks.series import (
     entropy_of,
     fact,
     finite,
-    given,
     late,
     on_average,
-    series_of,
-    truth_of,
-    value_of,
-    values_of,
 )
+from ppo_doctor.checks.statistics import REWARDS_LOGGED, statistic
 from ppo_doctor.model.arrays import has_two_decimals, median
 from ppo_doctor.model.run import SINGLE
 
@@ -67,12 +63,13 @@ def reward_of(view: RunView, *names: str) -> tuple[Series, FloatArray] | None:
 
     What a step earns may be one number where episodes differ by their lengths: then what these earn.
     """
-    series = series_of(view, *(names or REWARDS))
+    series = view.logged(*(names or REWARDS))
     if series is not None and not names and series.name == "reward_mean" and constant(finite(series)):
-        series = series_of(view, "episode_return", "reward_mean")
+        series = view.logged("episode_return", "reward_mean")
     return None if series is None else (series, finite(series))
 
 
+@statistic(*REWARDS_LOGGED)
 def reward_spread(view: RunView) -> Fact | None:
     """Return the range of the rewards over the largest of them: exactly 0 where every record has the same.
 
@@ -90,10 +87,10 @@ def reward_spread(view: RunView) -> Fact | None:
     if inside is not None:
         most = float(finite(inside).max())
         says = f"{series.raw} is {values[0]:.4g} in all {len(values)} records, and {inside.raw} reaches {most:.4g}"
-        return fact("reward_spread", most / max(size, most), series, says)
+        return fact(most / max(size, most), series, says)
     span = f"lies in {values.min():.4g} to {values.max():.4g} in" if spread else f"is {values[0]:.4g} in all"
     says = f"{series.raw} {span} {len(values)} records"
-    return fact("reward_spread", spread, series, says)
+    return fact(spread, series, says)
 
 
 def spread_inside(run: Run, series: Series) -> Series | None:
@@ -118,22 +115,23 @@ def _enough(view: RunView, values: FloatArray) -> int:
 
 def _alike_within(view: RunView, values: FloatArray) -> bool:
     """Tell whether the least and the largest of the episodes of each record are its mean."""
-    ends = [values_of(view, f"episode_return_{end}") for end in ("min", "max")]
+    ends = [view.values(f"episode_return_{end}") for end in ("min", "max")]
     return all(end is not None and len(end) == len(values) and bool((end == values).all()) for end in ends)
 
 
 def _at_limit(view: RunView, values: FloatArray) -> bool:
-    lengths = values_of(view, "episode_length")
+    lengths = view.values("episode_length")
     return lengths is not None and values[0] != 0 and abs(abs(values[0]) - lengths[-1]) <= SINGLE * lengths[-1]
 
 
+@statistic(*REWARDS_LOGGED)
 def reward_size(view: RunView) -> Fact | None:
     """Return the largest |reward| in the log as it is learned from, of a step where episodes' lengths are logged."""
-    found, lengths = reward_of(view), values_of(view, "episode_length")
+    found, lengths = reward_of(view), view.values("episode_length")
     if found is None:
         return None
     largest, steps = float(np.abs(found[1]).max()), 1.0 if lengths is None else max(1.0, float(median(lengths)))
-    scale = given(view, "reward_scale")
+    scale = view.given("reward_scale")
     size = largest / steps * (1.0 if scale is None else abs(scale))
     per = "" if steps == 1 else f" per step of episodes of {steps:.3g}"
     by = "" if scale is None else f", scaled by {scale:g}"
@@ -142,9 +140,10 @@ def reward_size(view: RunView) -> Fact | None:
         if size
         else f"{found[0].raw} is 0 in all {len(found[1])} records"
     )
-    return fact("reward_size", size, found[0], says)
+    return fact(size, found[0], says)
 
 
+@statistic(*REWARDS_LOGGED)
 def reward_fixed_elsewhere(view: RunView) -> Fact | None:
     """Tell whether every sample is paid one amount that is neither 0 nor the episode's length.
 
@@ -154,17 +153,18 @@ def reward_fixed_elsewhere(view: RunView) -> Fact | None:
     found = reward_of(view)
     if spread is None or found is None:
         return None
-    deviations = values_of(view, "reward_std")
+    deviations = view.values("reward_std")
     varied_inside = deviations is not None and bool((deviations > 0).any())
     paid = float(found[1][0])
     earned = found[0].name in ("episode_return", "eval_return")
     told = earned or _at_limit(view, found[1]) or varied_inside
-    if deviations is None and truth_of(view.fact("policy_moves")):  # a mean of samples that may differ
+    if deviations is None and view.holds("policy_moves"):  # a mean of samples that may differ
         told = told or not has_two_decimals(paid)
     holds = spread.value == 0 and paid != 0 and not told and not settled_at_once(view)
-    return condition("reward_fixed_elsewhere", holds, found[0], str(spread.says))
+    return condition(holds, found[0], str(spread.says))
 
 
+@statistic("episode_return", "eval_return")
 def return_at_floor(view: RunView) -> Fact | None:
     """Tell whether every episode costs one negative whole number, as one that never reaches the goal does."""
     found, spread = reward_of(view, "episode_return", "eval_return"), view.fact("reward_spread")
@@ -172,9 +172,10 @@ def return_at_floor(view: RunView) -> Fact | None:
         return None
     paid = float(found[1][0])
     holds = spread.value == 0 and paid < 0 and paid.is_integer()
-    return condition("return_at_floor", holds, found[0], str(spread.says))
+    return condition(holds, found[0], str(spread.says))
 
 
+@statistic(*REWARDS_LOGGED)
 def reward_gone(view: RunView) -> Fact | None:
     """Return how many records at the end pay exactly 0, after rewards that varied and did not fade before.
 
@@ -196,14 +197,14 @@ def reward_gone(view: RunView) -> Fact | None:
     at_once = np.count_nonzero(paid) >= GONE and not constant(paid) and lately
     at_once = at_once and not (len(paid) < EARLY * len(found[1]) and settled_at_once(view))
     count = tail if at_once else 0
-    gone = fact("reward_gone", count, found[0], f"{found[0].raw} is exactly 0 in the last {tail} records")
+    gone = fact(count, found[0], f"{found[0].raw} is exactly 0 in the last {tail} records")
     at = np.flatnonzero(np.isfinite(found[0].values))[-tail] if count else 0
     return replace(gone, since=int(found[0].axis.steps[at]), source=found[0].source(int(at))) if count else gone
 
 
 def settled_at_once(view: RunView) -> bool:
     """Tell whether the policy lost most of its entropy in the first tenth: then it may be what earns the same."""
-    return (value_of(view.fact("entropy_first_drop")) or 0.0) > SETTLED
+    return (view.value("entropy_first_drop") or 0.0) > SETTLED
 
 
 #: Of what the best sample earned, a mean that says that next to none earns it.
@@ -214,6 +215,7 @@ RISES = 3.0
 VISIBLE = 6
 
 
+@statistic(*REWARDS_LOGGED)
 def reward_zero_share(view: RunView) -> Fact | None:
     """Return the share of records that pay 0, or less than one in a hundred of what the best sample of the run earned.
 
@@ -223,7 +225,7 @@ def reward_zero_share(view: RunView) -> Fact | None:
     found = reward_of(view)
     if found is None or len(found[1]) < 2 * FEWEST or not found[1].any():
         return None
-    best = values_of(view, "reward_max")
+    best = view.values("reward_max")
     bound = max(RARE * float(best.max()), 0.0) if best is not None and found[1].min() >= 0 else 0.0
     printed = found[0].resolution.absolute
     if printed <= RARE * float(np.abs(found[1]).max()):  # what is printed as 0 is next to nothing
@@ -236,7 +238,7 @@ def reward_zero_share(view: RunView) -> Fact | None:
     if (seldom := _seldom_paid(view)) is not None:
         zero |= seldom
     if zero.all():
-        return fact("reward_zero_share", 1.0, found[0], f"{found[0].raw} is at most {bound:.3g} in every record")
+        return fact(1.0, found[0], f"{found[0].raw} is at most {bound:.3g} in every record")
     third = len(zero) // 3
     fewer = bool(zero[-third:].mean() <= zero[:third].mean() / 2)
     paid = zero[: int(np.flatnonzero(~zero)[-1]) + 1]
@@ -244,7 +246,7 @@ def reward_zero_share(view: RunView) -> Fact | None:
     share = 0.0 if fewer else float(paid.mean() if lost else zero.mean())
     least = f"at most {bound:.3g}" if bound > 0 else "exactly 0"
     says = f"{found[0].raw} is {least} in {zero.mean():.0%} of the records"
-    return fact("reward_zero_share", share, found[0], says)
+    return fact(share, found[0], says)
 
 
 #: Share of episodes below which next to none is paid.
@@ -263,10 +265,11 @@ def _seldom_paid(view: RunView) -> BoolArray | None:
 
 def does_not_rise(view: RunView) -> bool:
     """Tell whether a reward is logged that does not rise by three standard errors, as `reward-rises` asks."""
-    rise = value_of(view.fact("reward_course"))
+    rise = view.value("reward_course")
     return rise is not None and rise < RISES
 
 
+@statistic(*REWARDS_LOGGED)
 def reward_course(view: RunView) -> Fact | None:
     """Return the change of the reward from start to end, in standard errors."""
     found = reward_of(view)
@@ -274,7 +277,7 @@ def reward_course(view: RunView) -> Fact | None:
     if found is None or told is None:
         return None
     change = told.change if abs(told.end - told.start) >= _least(found[1]) else 0.0
-    return fact("reward_course", change, found[0], on_average(found[0].raw, told.start, told.end))
+    return fact(change, found[0], on_average(found[0].raw, told.start, told.end))
 
 
 def _least(values: FloatArray) -> float:
@@ -282,6 +285,7 @@ def _least(values: FloatArray) -> float:
     return OF_SIZE * float(np.abs(values).max())
 
 
+@statistic(*REWARDS_LOGGED)
 def reward_below_start(view: RunView) -> Fact | None:
     """Return the share of the second half's records that pay less than the first tenth did."""
     found = reward_of(view)
@@ -291,22 +295,24 @@ def reward_below_start(view: RunView) -> Fact | None:
     begun = float(values[: max(2, len(values) // 10)].mean())
     below = float((values[len(values) // 2 :] < begun - _least(values)).mean())
     says = f"{series.raw} begins at {begun:.4g}, on average, and lies below that in {below:.0%} of the second half"
-    return fact("reward_below_start", below, series, says)
+    return fact(below, series, says)
 
 
+@statistic("reward_mean+entropy", "episode_return+entropy", "eval_return+entropy")
 def falls_as_it_moves(view: RunView) -> Fact | None:
     """Return the share of later records below the start's reward, of a policy that is seen to move by other witnesses.
 
     None where only the reward tells that anything changes: a reward alone falls for many reasons.
     """
-    below, apart = view.fact("reward_below_start"), truth_of(view.fact("moves_apart_from_ratio"))
-    usual = value_of(view.fact("divergence_usual"))
+    below, apart = view.fact("reward_below_start"), view.holds("moves_apart_from_ratio")
+    usual = view.value("divergence_usual")
     moves = any_known(apart, None if usual is None else usual > MOVING_KL)
     if below is None or moves is None:
         return None
-    return replace(below, name="falls_as_it_moves", value=float(str(below.value)) if moves else 0.0)
+    return replace(below, name="falls_as_it_moves", value=below.value if moves else 0.0)
 
 
+@statistic(*REWARDS_LOGGED)
 def reward_rose_first(view: RunView) -> Fact | None:
     """Return how far the reward, in means of a tenth of the run, rose above its start, over how far it ended below.
 
@@ -325,12 +331,13 @@ def reward_rose_first(view: RunView) -> Fact | None:
     says = f"{series.raw} begins at {begun:.4g}, reaches {best:.4g} and ends at {last:.4g}"
     error = PER_CHANGE * float(np.abs(np.diff(values)).mean()) * math.sqrt(2 / width)
     fall = min(begun - last, BY_CHANCE * error) if error > 0 else begun - last
-    return fact("reward_rose_first", (best - begun) / fall, series, says)
+    return fact((best - begun) / fall, series, says)
 
 
+@statistic("episode_return+eval_return")
 def evaluation_beats_training(view: RunView) -> Fact | None:
     """Tell whether the evaluated policy earns more and more while the training episodes do not follow."""
-    trained, tested = series_of(view, "episode_return"), series_of(view, "eval_return")
+    trained, tested = view.logged("episode_return"), view.logged("eval_return")
     if trained is None or tested is None:
         return None
     one = course(finite(trained))
@@ -342,13 +349,23 @@ def evaluation_beats_training(view: RunView) -> Fact | None:
     holds = other.change > 2 and rise > 0 and abs(one.change) < 3 and last - one.end > rise / 2
     says = f"{tested.raw} goes from {other.start:.4g} to {other.end:.4g}, "
     says += f"{trained.raw} from {one.start:.4g} to {one.end:.4g}"
-    return condition("evaluation_beats_training", holds, tested, says)
+    return condition(holds, tested, says)
 
 
 #: Standard errors by which neighbouring means are alike in a reward that wanders and does not only scatter.
 WANDERS = 3.0
 
 
+@statistic(
+    *(
+        "reward_mean+entropy",
+        "reward_mean+entropy_loss",
+        "episode_return+entropy",
+        "episode_return+entropy_loss",
+        "eval_return+entropy",
+        "eval_return+entropy_loss",
+    )
+)
 def movement_without_gain(view: RunView) -> Fact | None:
     """Return the entropy lost or won by a policy that moves, as a share, where the reward does not follow; else 0."""
     found, entropy = reward_of(view), entropy_of(view)
@@ -358,32 +375,34 @@ def movement_without_gain(view: RunView) -> Fact | None:
     if paid is None or spent is None:
         return None
     # a reward that wanders far from chance was gained and lost again by something else
-    every = (values_of(view, name) for name in REWARDS)  # what a step earns says little beside an episode's
+    every = (view.values(name) for name in REWARDS)  # what a step earns says little beside an episode's
     rises = any((one := course(values)) is not None and one.change > RISES for values in every if values is not None)
     flat = -3 < paid.change < 2 and abs(spent.change) > 4 and drift(blocks(found[1])) < WANDERS and not rises
     moved = abs(spent.end - spent.start) / max(0.3, abs(spent.start)) if flat else 0.0
     says = f"entropy goes from {spent.start:.3g} to {spent.end:.3g}, "
     says += f"{found[0].raw} from {paid.start:.4g} to {paid.end:.4g}"
-    return fact("movement_without_gain", moved, found[0], says)
+    return fact(moved, found[0], says)
 
 
+@statistic("reward_std", "reward_mean", "episode_return", "eval_return")
 def rewards_differ(view: RunView) -> Fact | None:
     """Tell whether samples are paid differently in more than an odd record: in a batch, or from record to record."""
-    deviations = series_of(view, "reward_std")
+    deviations = view.logged("reward_std")
     if deviations is not None:
         varied = bool((finite(deviations) > 0).mean() > ODD)
-        return condition("rewards_differ", varied, deviations, f"{deviations.raw} is above 0" if varied else "")
+        return condition(varied, deviations, f"{deviations.raw} is above 0" if varied else "")
     found = reward_of(view)
     if found is None or view.fact("reward_spread") is None:
         return None
     usual = np.unique(found[1], return_counts=True)[1].max()
-    return condition("rewards_differ", bool(usual < (1 - ODD) * len(found[1])), None, "")
+    return condition(bool(usual < (1 - ODD) * len(found[1])), None, "")
 
 
+@statistic("reward_std", "value_loss", "reward_mean", "episode_return", "eval_return")
 def signal_present(view: RunView) -> Fact | None:
     """Tell whether there was something to learn from: rewards that differ, or a critic that is trained."""
     differ = view.fact("rewards_differ")
-    critic = series_of(view, "value_loss")
+    critic = view.logged("value_loss")
     trained = None if critic is None else bool((finite(critic) > 0).any())
     known = [each for each in (None if differ is None else bool(differ.value), trained) if each is not None]
     says = (
@@ -393,4 +412,4 @@ def signal_present(view: RunView) -> Fact | None:
         if trained and critic
         else ""
     )
-    return condition("signal_present", any(known) if known else None, critic, says)
+    return condition(any(known) if known else None, critic, says)

@@ -18,15 +18,11 @@ from ppo_doctor.checks.series import (
     entropy_of,
     fact,
     finite,
-    given,
     late,
     on_average,
     paired,
-    series_of,
-    truth_of,
-    value_of,
-    values_of,
 )
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, correlation, finite_of, median
 from ppo_doctor.model.run import Fact
 
@@ -48,42 +44,37 @@ ALIKE = 0.7
 SMALLEST_SCALE = "loss scale already at minimum"
 
 
+@statistic("loss+reward_mean")
 def updates_per_reward(view: RunView) -> Fact | None:
     """Return how many optimizer steps are logged for each record with a reward, where it is logged per generation."""
     rewards = view.run.series.get("reward_mean")
-    updates = series_of(view, "loss", "policy_loss", "entropy")
+    updates = view.logged("loss", "policy_loss", "entropy")
     if rewards is None or updates is None or len(rewards) == 0:
         return None
     per = len(updates) / len(rewards)
-    return fact(
-        "updates_per_reward",
-        per,
-        rewards,
-        f"{len(updates)} updates for {len(rewards)} records of {rewards.raw}",
-    )
+    return fact(per, rewards, f"{len(updates)} updates for {len(rewards)} records of {rewards.raw}")
 
 
+@statistic("reward_mean")
 def rewards_logged(view: RunView) -> Fact | None:
     """Return how many records have a reward."""
     rewards = view.run.series.get("reward_mean")
-    return (
-        None
-        if rewards is None
-        else fact("rewards_logged", len(rewards), rewards, f"{rewards.raw} stands in {len(rewards)} records")
-    )
+    return None if rewards is None else fact(len(rewards), rewards, f"{rewards.raw} stands in {len(rewards)} records")
 
 
+@statistic("response_length+entropy")
 def lengths_repeat(view: RunView) -> Fact | None:
     """Tell whether a mean length that is no whole number is the same in every record while the policy moves."""
-    series = series_of(view, "response_length")
-    if series is None or np.isfinite(series.values).sum() < 4:
+    series = view.logged("response_length", fewest=4)
+    if series is None:
         return None
     values = finite(series)
     same = constant(values) and abs(values[0] - round(float(values[0]))) > 1e-6
-    holds = both(same, truth_of(view.fact("policy_moves")))
-    return condition("lengths_repeat", holds, series, f"{series.raw} is {values[0]:.6g} in every record")
+    holds = both(same, view.holds("policy_moves"))
+    return condition(holds, series, f"{series.raw} is {values[0]:.6g} in every record")
 
 
+@statistic("reward_mean+reward_std+entropy", "response_length+entropy", "explained_variance+value_loss")
 def rollout_repeats(view: RunView) -> Fact | None:
     """Tell whether a mean over the rollout is the same in every record, of those that another rollout would change."""
     told = [found for name in REPEATS if (found := view.fact(name)) is not None]
@@ -91,27 +82,28 @@ def rollout_repeats(view: RunView) -> Fact | None:
     return first and replace(first, name="rollout_repeats")
 
 
+@statistic("response_length")
 def length_kept(view: RunView) -> Fact | None:
     """Return the late over the first mean length of completions."""
-    series = series_of(view, "response_length")
+    series = view.logged("response_length")
     if series is None or len(series) < 4:
         return None
     values = finite(series)
     kept = float(late(values, 2).mean() / max(float(values[:2].mean()), 1e-9))
-    return fact(
-        "length_kept", kept, series, f"{series.raw} goes from {values[:2].mean():.3g} to {late(values, 2).mean():.3g}"
-    )
+    return fact(kept, series, f"{series.raw} goes from {values[:2].mean():.3g} to {late(values, 2).mean():.3g}")
 
 
+@statistic("response_length")
 def length_late(view: RunView) -> Fact | None:
     """Return the mean length of completions at the end, in tokens."""
-    series = series_of(view, "response_length")
+    series = view.logged("response_length")
     if series is None or len(series) < 4:
         return None
     size = float(late(finite(series), 2).mean())
-    return fact("length_late", size, series, f"{series.raw} is {size:.3g} at the end")
+    return fact(size, series, f"{series.raw} is {size:.3g} at the end")
 
 
+@statistic("reward_mean+response_length")
 def reward_length_link(view: RunView) -> Fact | None:
     """Return the size of the correlation of reward and completion length over the records, and over their changes.
 
@@ -130,15 +122,16 @@ def reward_length_link(view: RunView) -> Fact | None:
     alike = abs(correlation(*changes)) if np.ptp(changes[0]) and np.ptp(changes[1]) else 0.0
     whole = abs(correlation(paid, sizes))
     says = f"{reward.raw} and {lengths.raw} correlate by {whole:.4f}, and from record to record by {alike:.4f}"
-    return fact("reward_length_link", whole if alike > ALIKE else min(whole, alike), reward, says)
+    return fact(whole if alike > ALIKE else min(whole, alike), reward, says)
 
 
+@statistic("frac_reward_zero_std+entropy")
 def groups_alike_at_first(view: RunView) -> Fact | None:
     """Return the share of groups with equal rewards at first beyond what chance makes so; 0 without entropy.
 
     With a pass rate p all G answers of a group earn alike by chance in p^G + (1 - p)^G of the groups.
     """
-    series, entropy = series_of(view, "frac_reward_zero_std"), series_of(view, "entropy")
+    series, entropy = view.logged("frac_reward_zero_std"), view.logged("entropy")
     if series is None or entropy is None or len(finite(series)) < AT_FIRST:
         return None
     alike = float(np.mean(finite(series)[:AT_FIRST]))
@@ -146,27 +139,28 @@ def groups_alike_at_first(view: RunView) -> Fact | None:
     fresh = float(finite(entropy)[0]) > 0.3
     beyond = max(0.0, alike - chance) / max(1 - chance, 1e-9) if chance < 1 else 0.0
     says = f"{series.raw} is {alike:.2g} at first" + (f", {chance:.2g} by chance" if chance else "")
-    return fact("groups_alike_at_first", beyond if fresh else 0.0, series, says)
+    return fact(beyond if fresh else 0.0, series, says)
 
 
 def alike_by_chance(view: RunView) -> float:
     """Return the share of groups that earn alike by chance at first; 0 where rewards are no pass rate."""
     parts = [s for name, s in view.run.series.items() if name.startswith(PART) and passes(s)]
-    reward = series_of(view, "reward_mean")
+    reward = view.logged("reward_mean")
     graded = next(iter(parts), reward if reward is not None and passes(reward) else None)
     if graded is None:
         return 0.0
-    size = given(view, "num_generations") or _first(view, "num_generations") or LEAST_GROUP
+    size = view.given("num_generations") or _first(view, "num_generations") or LEAST_GROUP
     rate = float(np.mean(finite(graded)[:AT_FIRST]))
     return float(rate**size + (1 - rate) ** size)
 
 
 def _first(view: RunView, name: str) -> float | None:
     """Return the first number of a metric."""
-    values = values_of(view, name)
+    values = view.values(name)
     return None if values is None else float(values[0])
 
 
+@statistic("approx_kl", "reward_mean", "episode_return", "eval_return")
 def first_pass_stops(view: RunView) -> Fact | None:
     """Return the share of updates that a console tells to have been stopped in their first pass; 0 if half went on."""
     told = next((note for note in view.run.notes if note.stopped_early), None)
@@ -174,10 +168,10 @@ def first_pass_stops(view: RunView) -> Fact | None:
     if told is None or told.stopped_early is None or not updates:
         return None
     count, soon = told.stopped_early
-    found = fact("first_pass_stops", min(1.0, count / updates) if soon == 0 else 0.0, None, told.text)
-    return replace(found, source=told.source)
+    return fact(min(1.0, count / updates) if soon == 0 else 0.0, told, told.text)
 
 
+@statistic("approx_kl", "policy_loss", "loss", "reward_mean", "episode_return", "eval_return")
 def steps_said_skipped(view: RunView) -> Fact | None:
     """Return how many optimizer steps a console tells to have been skipped, over the records, at most 1.
 
@@ -190,39 +184,51 @@ def steps_said_skipped(view: RunView) -> Fact | None:
     ended = next((note.text for note in view.run.notes if note.died and SMALLEST_SCALE in note.text), None)
     share = min(1.0, told.steps_skipped / updates) if ended is None else 1.0
     says = told.text if ended is None else f"{told.text}; {ended}"
-    return replace(fact("steps_said_skipped", share, None, says), source=told.source)
+    return fact(share, told, says)
 
 
+@statistic("response_length+max_response_length")
 def length_over_bound(view: RunView) -> Fact | None:
     """Return the largest mean length of completions over the configured bound: above 1, others' tokens are counted.
 
     A trainer that is not known may count the token that ends a completion beside those that the bound allows.
     """
-    series, bound = series_of(view, "response_length"), given(view, "max_response_length")
+    series, bound = view.logged("response_length"), view.given("max_response_length")
     if series is None or bound is None or bound < 1:
         return None
     longest = float(finite(series).max())
     says = f"{series.raw} reaches {longest:.4g}, and at most {bound:g} tokens are sampled"
     guessed = view.run.keys.get(series.raw) == "guessed"
-    return fact("length_over_bound", longest / (bound + guessed), series, says)
+    return fact(longest / (bound + guessed), series, says)
 
 
+@statistic(
+    *(
+        "optimizer_steps",
+        "epochs_executed",
+        "epochs_executed_total",
+        "value_clip_fraction",
+        "ppo_epochs",
+        "clip_fraction+value_loss",
+        "clip_fraction+explained_variance",
+    )
+)
 def several_updates(view: RunView) -> Fact | None:
     """Tell whether a batch is used for more than one optimizer step: by counters, clipped values or the settings."""
     known = view.fact("updates_effective")
     if known is not None and known.how != "default" and isinstance(known.value, int | float):
-        return condition("several_updates", known.value > 1, None, str(known.says or known.how))
-    passes = series_of(view, "epochs_executed")
+        return condition(known.value > 1, None, str(known.says or known.how))
+    passes = view.logged("epochs_executed")
     if passes is not None and float(median(finite(passes))) >= 2:
-        return condition("several_updates", True, passes, f"{passes.raw} counts the passes over each batch")
-    epochs = values_of(view, "epochs_executed_total")
+        return condition(True, passes, f"{passes.raw} counts the passes over each batch")
+    epochs = view.values("epochs_executed_total")
     if epochs is not None and len(epochs) > 2 and float(median(np.diff(epochs))) >= 2:
         per = float(median(np.diff(epochs)))
-        series = series_of(view, "epochs_executed_total")
-        return condition("several_updates", True, series, f"{per:g} passes over each batch are counted")
-    clipped = series_of(view, "value_clip_fraction")
+        series = view.logged("epochs_executed_total")
+        return condition(True, series, f"{per:g} passes over each batch are counted")
+    clipped = view.logged("value_clip_fraction")
     if clipped is not None and float(np.nanmax(clipped.values)) > 0.02:
-        return condition("several_updates", True, clipped, f"{clipped.raw} is above 0: values move within a batch")
+        return condition(True, clipped, f"{clipped.raw} is above 0: values move within a batch")
     return _moved_far(view)
 
 
@@ -243,34 +249,36 @@ def _moved_far(view: RunView) -> Fact | None:
         return None
     if view.run.keys.get(clipped.raw) != "guessed":
         return None  # a trainer's settings tell, or its defaults
-    probe, entropy = values_of(view, "probe_kl"), entropy_of(view)
+    probe, entropy = view.values("probe_kl"), entropy_of(view)
     if probe is not None and len(probe) and (size := float(median(probe))) > FAR_FOR_ONE:
         says = f"an update moves the policy by a KL of {size:.2g}, further than one optimizer step does"
-        return condition("several_updates", True, names["probe_kl"], says)
+        return condition(True, names["probe_kl"], says)
     known = finite(entropy) if entropy is not None else np.zeros(0)
     if entropy is None or len(known) < FIRST_UPDATES:
         return None
     lost = float((-np.diff(known[: FIRST_UPDATES + 1])).max())
     if lost > LOST_IN_ONE:
         says = f"an update takes {lost:.2g} nats of entropy, more than one optimizer step does"
-        return condition("several_updates", True, entropy, says)
+        return condition(True, entropy, says)
     wholly = "approx_kl" in names and not {"ratio_max", "ratio_min", "ratio_abs_dev", "ratio_mean"}.isdisjoint(names)
     if wholly and len(known) <= FEW_RECORDS and (moved := abs(float(known[-1] - known[0]))) > LOST_IN_ALL:
         says = f"{len(known)} updates change the entropy by {moved:.2g} nats, more than as many optimizer steps do"
-        return condition("several_updates", True, entropy, says)
+        return condition(True, entropy, says)
     return None
 
 
+@statistic("reward_mean+reward_std+entropy")
 def reward_repeats(view: RunView) -> Fact | None:
     """Tell whether one batch's rewards come again and again, spread inside the batch, while the policy moves."""
-    rewards, deviations = series_of(view, "reward_mean"), values_of(view, "reward_std")
+    rewards, deviations = view.logged("reward_mean"), view.values("reward_std")
     if rewards is None or deviations is None or np.isfinite(rewards.values).sum() < 4:
         return None
     repeats = constant(finite(rewards)) and float(median(deviations)) > 0
-    holds = both(repeats, truth_of(view.fact("policy_moves")))
-    return condition("reward_repeats", holds, rewards, f"{rewards.raw} is {rewards.values[-1]:.6g} in every record")
+    holds = both(repeats, view.holds("policy_moves"))
+    return condition(holds, rewards, f"{rewards.raw} is {rewards.values[-1]:.6g} in every record")
 
 
+@statistic("reward_component")
 def part_always_zero(view: RunView) -> Fact | None:
     """Return 2 where one of several parts of the reward is 0 in every record and their sum does not rise.
 
@@ -285,21 +293,22 @@ def part_always_zero(view: RunView) -> Fact | None:
     first = never[0] if never else told[0]
     names = ", ".join(one.raw for one in never)
     says = f"{names} {'is' if len(never) == 1 else 'are'} 0 in all {len(first)} records" if never else first.raw
-    return fact("part_always_zero", holds * (1 + does_not_rise(view)), first, says)
+    return fact(holds * (1 + does_not_rise(view)), first, says)
 
 
+@statistic("success_rate+reward_mean", "success_rate+episode_return")
 def success_lost(view: RunView) -> Fact | None:
     """Return the share of its first success rate that is gone, 0 where that is within its scatter or the reward falls.
 
     The reward has to be another number than the rate.
     """
-    rate, rise = view.run.series.get("success_rate"), value_of(view.fact("reward_course"))
+    rate, rise = view.run.series.get("success_rate"), view.value("reward_course")
     told = None if rate is None else course(finite(rate))
     if rate is None or told is None or rise is None:
         return None
     lost = 1 - told.end / told.start if told.start > 0 else 0.0
     falls = told.change < -RISES and rise > RISES
-    return fact("success_lost", lost if falls else 0.0, rate, on_average(rate.raw, told.start, told.end))
+    return fact(lost if falls else 0.0, rate, on_average(rate.raw, told.start, told.end))
 
 
 #: Fewest records of a run; fewest from its start.
@@ -310,6 +319,7 @@ MOSTLY = 0.7
 LONGER = 1.25
 
 
+@statistic("ref_kl")
 def reference_kl_sinks(view: RunView) -> Fact | None:
     """Return by how many standard errors the signed KL to the reference lies below 0 from the start of the run on.
 
@@ -327,7 +337,7 @@ def reference_kl_sinks(view: RunView) -> Fact | None:
     early = values[1 : 1 + max(EARLY, len(values) // 3)]
     deficit = max(_deficit(float(values[0]), early[:size], kl.resolution.absolute) for size in _sizes(len(early)))
     says = f"{kl.raw} is below 0 early on, by {deficit:.2g} standard errors"
-    return Fact(name="reference_kl_sinks", value=deficit, how="computed", source=kl.source(), says=says)
+    return fact(deficit, kl, says)
 
 
 def _sizes(longest: int) -> list[int]:
@@ -342,6 +352,7 @@ def _deficit(first: float, early: FloatArray, resolution: float) -> float:
     return max(0.0, -float(np.mean(early)) / max(error, 1e-12))
 
 
+@statistic("rollout_ratio_min", "masked_fraction")
 def least_ratio_taught(view: RunView) -> Series | None:
     """Return the smallest importance ratio of trainer over sampler; NaN where all groups are flat."""
     masked = _kept(view, "least_ratio_taught")
@@ -350,6 +361,7 @@ def least_ratio_taught(view: RunView) -> Series | None:
     return _taught(view, "rollout_ratio_min", "least_ratio_taught")
 
 
+@statistic("rollout_ratio_mean", "masked_fraction")
 def mean_ratio_taught(view: RunView) -> Series | None:
     """Return the part of the samples that a mask leaves, else their mean importance ratio, which a mask lowers as much.
 
@@ -381,6 +393,7 @@ def _kept(view: RunView, name: str) -> Series | None:
 LEAST = 6
 
 
+@statistic("advantages_raw_std+returns_std")
 def raw_advantage_share(view: RunView) -> Fact | None:
     """Return the deviation of advantages before whitening over that of returns, in the last two thirds.
 
@@ -391,10 +404,13 @@ def raw_advantage_share(view: RunView) -> Fact | None:
     if raw is None or returns is None:
         return None
     alive = np.where(returns.values > 0, returns.values, math.nan)
-    values = (raw.values / alive)[len(raw) // 3 :]
-    return _fact("raw_advantage_share", values, raw, f"{raw.raw} / {returns.raw} over the last two thirds")
+    known = finite_of((raw.values / alive)[len(raw) // 3 :])
+    if len(known) < LEAST:
+        return None
+    return fact(median(known), raw, f"{raw.raw} / {returns.raw} over the last two thirds")
 
 
+@statistic("loss+ref_kl+kl_coef")
 def kl_term_share(view: RunView) -> Fact | None:
     """Return the coefficient of the KL term that the loss shows, over the configured one.
 
@@ -405,19 +421,9 @@ def kl_term_share(view: RunView) -> Fact | None:
         return None
     says = f"{shown.says}, over the configured {configured:g}"
     value = shown.value / configured
-    return Fact(
-        name="kl_term_share", value=value, how="computed", unit="of the configured", source=shown.source, says=says
-    )
+    return fact(value, shown, says, "of the configured")
 
 
 def _coefficient(view: RunView) -> float | None:
-    given = [view.number(name) for name in ("kl_loss_coef", "kl_coef") if view.configured(name)]
-    positive = [number for number in given if number is not None and number > 0]
-    return positive[0] if positive else None
-
-
-def _fact(name: str, values: FloatArray, series: Series, says: str, *, unit: str = "") -> Fact | None:
-    known = finite_of(values)
-    if len(known) < LEAST:
-        return None
-    return Fact(name=name, value=median(known), how="computed", unit=unit, source=series.source(), says=says)
+    given = (view.given(name) for name in ("kl_loss_coef", "kl_coef"))
+    return next((number for number in given if number is not None and number > 0), None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.checks.statistics import DERIVED
+from ppo_doctor.checks.statistics import STATISTICS, statistic
 from ppo_doctor.model.arrays import finite_of
 from ppo_doctor.model.kinds import FACETS, Facet, SampleKind, Witness
 from ppo_doctor.model.run import CONDITION, Fact
@@ -99,7 +99,7 @@ def _never(known: tuple[str | None, ...]) -> frozenset[str]:
 def _all_need(missing: tuple[str, ...], never: frozenset[str]) -> bool:
     """Tell whether one of the quantities has no way to be computed that does without all of `never`."""
     names = (reference.partition(".")[2] for reference in missing)
-    ways = (DERIVED[name].any_of if name in DERIVED else ((name,),) for name in names)
+    ways = (STATISTICS[name].any_of if name in STATISTICS else ((name,),) for name in names)
     return any(all(not never.isdisjoint(group) for group in groups) for groups in ways)
 
 
@@ -152,6 +152,7 @@ def sample_kind(view: RunView) -> SampleKind:
     )
 
 
+@statistic("response_length", "episode_return")
 def completions(view: RunView) -> Fact | None:
     """Return 1 where the samples are completions of a language model, 0 where they are steps of episodes."""
     facet = view.kind.samples
@@ -166,10 +167,10 @@ def _facet(name: str) -> Callable[[RunView], Fact | None]:
     return told
 
 
-samples = _facet("samples")
-actions = _facet("actions")
-critic = _facet("critic")
-rollout_engine = _facet("rollout_engine")
+statistic("response_length", "episode_return", name="samples")(_facet("samples"))
+statistic("action_std", "entropy", "response_length", name="actions")(_facet("actions"))
+statistic("value_loss", "explained_variance", name="critic")(_facet("critic"))
+statistic("rollout_logp_diff", "rollout_kl", name="rollout_engine")(_facet("rollout_engine"))
 
 
 def _told(facet: Facet, value: ConfigValue, name: str, unit: str = "") -> Fact:

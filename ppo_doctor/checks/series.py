@@ -6,18 +6,19 @@ import dataclasses
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, SupportsInt
 
 import numpy as np
 
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import distinct, median, ranks, span_medians
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.model.run import CONDITION, SINGLE, Fact
-from ppo_doctor.model.words import NOT_SO
+from ppo_doctor.model.run import CONDITION, SINGLE, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
-    from ppo_doctor.model.run import Axis, BoolArray, FloatArray, IntArray, Series
+    from ppo_doctor.model.run import Axis, BoolArray, FloatArray, IntArray, SourceRef
+    from ppo_doctor.model.words import How
 
 #: Longer series are read as this many means over equal spans of records.
 BLOCKS = 24
@@ -45,31 +46,19 @@ class Course:
     change: float
 
 
-def values_of(view: RunView, *names: str) -> FloatArray | None:
-    """Return the finite values of the first of some metrics that has any, shape [records]."""
-    series = series_of(view, *names)
-    return None if series is None else finite(series)
-
-
-def series_of(view: RunView, *names: str) -> Series | None:
-    """Return the first of some metrics that has a finite value."""
-    logged = (view.run.series.get(name) for name in names)
-    return next((each for each in logged if each is not None and bool(np.isfinite(each.values).any())), None)
-
-
 def entropy_of(view: RunView) -> Series | None:
     """Return the entropy in nats, else its term in the loss as a share of the first one, else that of a deviation.
 
     A term that begins near to 0 tells nothing, as a density's may. A Gaussian's entropy is ln(σ √(2πe)) per dimension.
     """
-    series, term = series_of(view, "entropy"), series_of(view, "entropy_loss")
+    series, term = view.logged("entropy"), view.logged("entropy_loss")
     if series is not None:
         return series
     start = float(finite(term)[0]) if term is not None else 0.0
     if term is not None and abs(start) >= max(0.5 * np.abs(finite(term)).max(), 10 * term.resolution.least):
         share, coarse = term.values / start, term.resolution.scaled(1 / start)
         return replace(term, values=share, resolution=coarse, raw=f"{term.raw} over its first")
-    deviation = series_of(view, "action_std")
+    deviation = view.logged("action_std")
     if deviation is None or not (finite(deviation) > 0).all():
         return None
     coarse = deviation.resolution.scaled(1 / float(finite(deviation).min()))
@@ -165,25 +154,40 @@ def early(values: FloatArray, fewest: int = 2) -> FloatArray:
     return values[: max(fewest, len(values) // 5)]
 
 
-def fact(name: str, value: float, series: Series | None, says: str, unit: str = "") -> Fact:
-    """Return a computed number with the place of the metric that it is told of."""
-    source = None if series is None else series.source()
-    return Fact(name=name, value=float(value), how="computed", source=source, says=says, unit=unit)
+class Placed(Protocol):
+    """What says where it stands: a setting, a note, another fact."""
+
+    @property
+    def source(self) -> SourceRef | None:
+        """Return the place."""
 
 
-def condition(name: str, holds: bool | None, series: Series | None, says: str) -> Fact | None:
+def fact(
+    value: float | str,
+    of: Series | Placed | None,
+    says: str = "",
+    unit: str = "",
+    *,
+    at: int = 0,
+    since: SupportsInt | None = None,
+    how: How = "computed",
+    name: str = "",
+) -> Fact:
+    """Return a statistic with the place of what it is of: of a series that of record `at`.
+
+    `since` is the step from which on it is so. A statistic takes its own name unless it is given one.
+    """
+    value = value if isinstance(value, str | int) else float(value)
+    source = None if of is None else of.source(at) if isinstance(of, Series) else of.source
+    onset = None if since is None else int(since)
+    return Fact(name=name, value=value, how=how, source=source, says=says, unit=unit, since=onset)
+
+
+def condition(holds: bool | None, of: Series | Placed | None, says: str, *, how: How = "computed") -> Fact | None:
     """Return 1 where something is so and 0 where not; None where nobody can tell."""
-    return None if holds is None else fact(name, float(holds), series, says if holds else f"{NOT_SO}{says}", CONDITION)
-
-
-def given(view: RunView, name: str) -> float | None:
-    """Return a setting that was found, as a number; None for what only a default says."""
-    return view.number(name) if view.configured(name) else None
-
-
-def told_of(view: RunView, *names: str) -> str:
-    """Return what some facts say, of those that are known."""
-    return "; ".join(str(found.says).removeprefix(NOT_SO) for found in map(view.fact, names) if found is not None)
+    if holds is None:
+        return None
+    return replace(fact(float(holds), of, says, CONDITION, how=how), denied=not holds)
 
 
 def generation_starts(view: RunView, series: Series | None) -> BoolArray | None:
@@ -231,18 +235,6 @@ def both(*answers: bool | None) -> bool | None:
     return None if None in answers else True
 
 
-def value_of(found: Fact | None) -> float | None:
-    """Return the number of a fact that may be unknown."""
-    return None if found is None or not isinstance(found.value, int | float) else float(found.value)
-
-
-def truth_of(found: Fact | None) -> bool | None:
-    """Return a condition's answer."""
-    return None if found is None else bool(found.value)
-
-
-#: Chance of a split in a stretch that has none.
-SIGNIFICANCE = 1e-3
 #: Shortest stretch, in records.
 SHORTEST = 4
 #: Longer series are read at half as many points: medians over equal spans of steps.
@@ -260,18 +252,6 @@ class Stretch:
 
     def __len__(self) -> int:
         return self.stop - self.first
-
-
-def split(values: FloatArray) -> tuple[int, float]:
-    """Return the most likely change point (index of the first record after it) and its significance p."""
-    size = len(values)
-    if size < 2 * SHORTEST:
-        return 0, 1.0
-    statistic = 2 * np.cumsum(ranks(values))[:-1] - np.arange(1, size) * (size + 1)
-    inner = slice(SHORTEST - 1, size - SHORTEST)
-    at = int(np.argmax(np.abs(statistic[inner]))) + SHORTEST
-    exponent = 6 * float(statistic[at - 1]) ** 2 / (size**3 + size**2)
-    return at, min(1.0, 2 * float(np.exp(-exponent * _independence(values, at))))
 
 
 def _independence(values: FloatArray, at: int) -> float:
@@ -335,13 +315,10 @@ def _spans(logged: IntArray) -> tuple[FloatArray, IntArray | None]:
 
 def reward_series(view: RunView) -> Series | None:
     """Return what the run is rewarded with: episode returns, the rollout's mean reward, else evaluations."""
-    for name in ("episode_return", "reward_mean", "eval_return"):
-        series = view.run.series.get(name)
-        if series is not None and np.count_nonzero(np.isfinite(series.values)) >= 3 * SHORTEST:
-            return series
-    return None
+    return view.logged("episode_return", "reward_mean", "eval_return", fewest=3 * SHORTEST)
 
 
+@statistic("episode_return", "reward_mean")
 def reward_gain(view: RunView) -> Fact | None:
     """Return how far the reward's last third stands above its first, in standard errors of their medians.
 
@@ -358,14 +335,7 @@ def reward_gain(view: RunView) -> Fact | None:
     spread = max(first.scatter, last.scatter, 1e-9 * max(1.0, float(np.abs(values).max())))
     error = 1.2533 * spread * np.sqrt(2 / (third * _independence(both, third)))
     says = f"{series.raw} went from {first.level:.4g} (first third) to {last.level:.4g} (last third)"
-    return Fact(
-        name="reward_gain",
-        value=float((last.level - first.level) / error),
-        how="computed",
-        unit="standard errors",
-        source=series.source(),
-        says=says,
-    )
+    return fact((last.level - first.level) / error, series, says, "standard errors")
 
 
 def condition_series(series: Series, name: str, values: FloatArray, says: str) -> Series:

@@ -1,397 +1,46 @@
-"""List every statistic with the module of its function and the inputs it needs."""
+"""The statistics of a run: each is a function, registered under its name with the inputs that make it computable."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from ppo_doctor.model.frozen import frozen
 
+if TYPE_CHECKING:
+    from ppo_doctor.checks.run_view import RunView
+    from ppo_doctor.model.run import Fact, Series
+
+Function = TypeVar("Function", bound="Callable[[RunView], Series | Fact | None]")
+
+#: What a policy's entropy can be told by, and what a policy earns.
+ENTROPIES = ("entropy", "entropy_loss", "action_std")
+REWARDS_LOGGED = ("reward_mean", "episode_return", "eval_return")
+
 
 @frozen(kw_only=False)
-class Derived:
-    """A derived quantity: its function, and the alternatives (each a set of inputs) that it can be computed from."""
+class Statistic:
+    """A function of a run, and the alternatives (each a set of inputs) that it can be computed from."""
 
-    function: str
+    function: Callable[[RunView], Series | Fact | None]
     any_of: tuple[tuple[str, ...], ...]
 
 
-#: Module → statistic → what makes it computable: alternatives, each a set of inputs joined by "+".
-_NEEDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "advantages": {
-        "advantage_spread": (
-            *("frac_reward_zero_std", "advantages_std", "advantages_raw_std", "advantages_min+advantages_max"),
-        ),
-        "advantages_in_loss": ("advantages_abs_max", "advantages_std", "advantages_min+advantages_max"),
-        "steady_kl_spread": ("approx_kl+entropy",),
-    },
-    "batches": {
-        "share_cut": ("truncated_fraction", "response_length+max_response_length"),
-        "rollout_steps_seen": ("env_steps+iteration", "rollout_steps+num_envs"),
-        "discount_horizon": ("gamma",),
-        "truncation_rise": ("truncated_fraction",),
-        "length_left": ("response_length", "objective_entropy+entropy+max_response_length"),
-        "records_per_batch": (
-            *("explained_variance", "response_length", "returns_mean", "objective_entropy", "episode_return+env_steps"),
-        ),
-        "batch_repeats": (
-            *("explained_variance", "response_length", "returns_mean", "objective_entropy", "episode_return+env_steps"),
-        ),
-        "equal_episodes": ("episode_return_min+episode_return_max+env_steps",),
-    },
-    "clip": {
-        "implied_clip_range": ("clip_range", "clip_fraction+approx_kl"),
-        "clip_range_in_force": ("clip_fraction+approx_kl",),
-        "clip_range_given": ("clip_range",),
-        "clipped_usually": ("clip_fraction",),
-        "clipped_in_one_step": ("clip_fraction+optimizer_steps",),
-        "clipped_first": ("clip_fraction",),
-        "clipped_before_a_step": ("clip_fraction+reward_mean",),
-        "clipped_to_nothing": ("clip_fraction+policy_loss",),
-        "dips": ("clip_fraction", "approx_kl"),
-    },
-    "config": {
-        "warmup_share": ("warmup_steps+total_steps",),
-        "decay_share": ("schedule_steps",),
-        "last_minibatch_samples": ("rollout_steps+num_envs+num_minibatches", "minibatch_size+policy_loss"),
-        "token_clip_range": ("clip_range",),
-        "kl_coefficient": ("kl_coef",),
-        "rate_negative": ("learning_rate",),
-        "discount_out_of_range": ("gamma", "gae_lambda"),
-        "no_update_configured": ("ppo_epochs",),
-        "clip_range_closed": ("clip_range",),
-        "gradient_bound_closed": ("max_grad_norm",),
-        "critic_untrained": ("vf_coef", "critic_learning_rate"),
-        "greedy_sampling": ("temperature",),
-        "group_of_one": ("num_generations",),
-        "settings_impossible": ("learning_rate",),
-        "settings_unusual": ("learning_rate",),
-        "settings_misspelt": ("learning_rate",),
-        "pretraining_weight": ("ptx_coef",),
-        "swallowed_step": ("precision+learning_rate",),
-    },
-    "counters": {
-        "kl_coef_implied": ("kl_penalty_reward+ref_kl",),
-        "kl_in_loss": ("loss+ref_kl",),
-        "schedule_end_step": ("learning_rate",),
-        "schedule_spans_epochs": ("learning_rate+ppo_epochs",),
-        "clip_over_spread": ("clip_fraction+approx_kl",),
-        "clip_kl_contradiction": ("clip_fraction+approx_kl",),
-    },
-    "critic": {
-        "explained_variance_trained": ("explained_variance",),
-        "explained_variance_alive": (
-            *(
-                "explained_variance+value_loss",
-                "explained_variance+returns_std",
-                "explained_variance+episode_return",
-                "explained_variance+reward_mean",
-            ),
-        ),
-        "loss_tokens_per_written": ("tokens_in_loss+response_length+rollout_size+ppo_epochs",),
-        "clipped_values_leap": ("value_clip_fraction",),
-        "explained_variance_best": ("explained_variance",),
-        "value_mean_slope": ("values_mean+returns_mean",),
-        "value_loss_left": ("value_loss",),
-        "values_beside_error": ("values_mean+value_loss",),
-        "explained_at_end": ("explained_variance",),
-        "critic_learns": ("value_loss", "explained_variance"),
-        "explained_repeats": ("explained_variance+value_loss",),
-        "value_loss_kept": ("value_loss+value_loss_unclipped",),
-        "values_clipped_usually": ("value_clip_fraction",),
-        "value_loss_over_returns": ("value_loss+reward_mean", "value_loss+episode_return", "value_loss+eval_return"),
-        "value_clip_over_returns": ("clip_range_vf+episode_return",),
-        "critic_drowns_policy": ("value_loss",),
-    },
-    "entropy": {
-        "choice_entropy": ("entropy",),
-        "entropy_share": ("entropy",),
-        "entropy_moves": ("entropy", "entropy_loss", "action_std"),
-        "entropy_stands": ("entropy", "entropy_loss", "action_std"),
-        "entropy_first_drop": ("entropy", "entropy_loss", "action_std"),
-        "entropy_left": ("entropy", "entropy_loss", "action_std"),
-        "gain_once_certain": (
-            *(
-                "entropy+reward_mean",
-                "entropy+episode_return",
-                "entropy+eval_return",
-                "entropy_loss+reward_mean",
-                "entropy_loss+episode_return",
-                "entropy_loss+eval_return",
-                "action_std+reward_mean",
-                "action_std+episode_return",
-                "action_std+eval_return",
-            ),
-        ),
-        "entropy_growth": ("entropy", "entropy_loss", "action_std"),
-        "certain_short": (
-            "entropy+reward_mean+reward_std",
-            "entropy_loss+reward_mean+reward_std",
-            "action_std+reward_mean+reward_std",
-        ),
-        "entropy_bonus": ("entropy_coef", "ent_coef", "loss+policy_loss+entropy"),
-        "entropy_held_high": ("entropy", "entropy_loss", "action_std"),
-        "entropy_pull": ("entropy+approx_kl",),
-        "reference_growth": ("ref_kl",),
-        "reference_largest": ("ref_kl",),
-        "density_fall": ("entropy", "entropy_loss", "action_std"),
-    },
-    "expectations": {
-        "clip_range_gap": ("clip_range_unused",),
-        "settings_without_effect": ("use_kl_loss+kl_loss_coef",),
-        "loss_without_ratio": ("loss_type",),
-        "loss_tokens": ("tokens_in_loss", "truncated_fraction+mask_truncated"),
-        "warmup_left": ("critic_warmup",),
-        "rate_left": ("learning_rate",),
-        "printed_zeros": ("learning_rate", "approx_kl", "grad_norm"),
-    },
-    "goal": {
-        "reward_level": ("reward_mean", "episode_return"),
-        "reward_ceiling_level": ("reward_mean", "episode_return"),
-        "reward_trend": ("reward_mean", "episode_return"),
-        "flat_share": ("frac_reward_zero_std",),
-        "flat_share_late": ("frac_reward_zero_std",),
-        "evaluation_behind": ("eval_return+episode_return",),
-        "evaluation_lost": ("eval_return+reward_mean", "eval_return+episode_return"),
-        "accuracy_since_format": ("reward_component",),
-        "pretraining_loss_rise": ("ptx_loss",),
-        "answers_share": ("reward_group_std+reward_component_std",),
-    },
-    "gradient": {
-        "gradient_over_epsilon": ("grad_norm",),
-        "skipped_share": ("skipped_steps",),
-        "half_precision": ("precision",),
-        "gradient_of_policy": ("grad_norm", "actor_grad_norm"),
-        "policy_gradient": ("grad_norm", "actor_grad_norm"),
-        "overflowing_gradient": ("grad_norm+policy_loss", "grad_norm+loss"),
-        "controller_idle": ("learning_rate+desired_kl",),
-        "unclipped_cliff": ("approx_kl+entropy+max_grad_norm", "ratio_std+entropy+max_grad_norm"),
-        "gradient_said_missing": ("grad_norm", "actor_grad_norm"),
-        "gradient_zero_share": ("grad_norm", "actor_grad_norm"),
-        "silent_on_paid_batches": ("loss+grad_norm+reward_std",),
-        "silent_where_all_cut": ("grad_norm+truncated_fraction",),
-        "clip_norm": ("max_grad_norm",),
-        "minibatch_of_one": ("minibatch_size", "num_minibatches+rollout_steps"),
-    },
-    "learning_rate": {
-        "rate_over_most": ("learning_rate",),
-        "rate_over_least": ("learning_rate",),
-        "rate_largest": ("learning_rate",),
-        "rate_reach": ("learning_rate",),
-        "rate_ordinary": ("learning_rate",),
-        "rate_zero_share": ("learning_rate",),
-        "rate_spent_at": ("learning_rate", "schedule_steps"),
-        "kl_left_without_rate": ("approx_kl+learning_rate",),
-        "kl_without_rate": ("approx_kl+learning_rate",),
-        "rate_warms_up_for_ever": ("learning_rate+entropy", "learning_rate+ref_kl"),
-    },
-    "loss": {
-        "surrogate_high": ("policy_loss",),
-        "surrogate_zero_share": ("policy_loss",),
-        "surrogate_above_zero": ("policy_loss",),
-        "no_step_counted": ("optimizer_steps", "optimizer_steps_total", "epochs_executed", "epochs_executed_total"),
-        "surrogate_zero_of_updates": ("policy_loss",),
-        "losses_both_zero": ("policy_loss+value_loss",),
-        "losses_repeat": ("loss+reward_mean",),
-        "value_loss_in_loss": ("loss+policy_loss+value_loss",),
-        "bonus_in_loss": ("loss+policy_loss+entropy",),
-        "penalty_in_loss": ("loss+policy_loss+ref_kl", "loss+policy_loss+kl_term"),
-    },
-    "mismatch": {
-        "mean_ratio_off": ("ratio_mean", "approx_kl+approx_kl_k1"),
-        "first_cell_off": ("ratio_mean+ratio_batch_var",),
-        "sampler_gap_growth": ("rollout_logp_diff", "rollout_kl"),
-        "reference_kl_at_sampling": ("ref_kl",),
-        "reference_kl_returns": ("ref_kl",),
-        "sampler_gap": ("rollout_logp_diff",),
-        "reference_end": ("ref_kl",),
-        "kl_beyond_reference": ("approx_kl+ref_kl",),
-        "kl_of_all_training": ("approx_kl+ref_kl",),
-        "clipped_from_the_start": ("clip_fraction",),
-        "temperatures_apart": ("sampler_temperature",),
-        "lag_at_end": ("policy_lag",),
-        "lag_usual": ("policy_lag",),
-        "reference_first": ("ref_kl",),
-        "reference_follows": ("ref_kl+entropy",),
-        "penalty_coefficient": ("kl_penalty_reward+ref_kl", "kl_coef", "loss+policy_loss+ref_kl", "kl_term+ref_kl"),
-        "penalty_over_spread": ("kl_penalty_reward+ref_kl", "kl_coef", "loss+policy_loss+ref_kl", "kl_term+ref_kl"),
-        "penalty_growth": ("kl_coef",),
-        "penalty_is_loss": ("loss+ref_kl",),
-    },
-    "movement": {
-        "divergence_high": ("approx_kl", "approx_kl_k2"),
-        "divergence_usual": ("approx_kl", "approx_kl_k2"),
-        "divergence_largest": ("approx_kl", "approx_kl_k2"),
-        "divergence_violent": ("approx_kl", "approx_kl_k2"),
-        "divergence_zero": ("approx_kl", "approx_kl_k2"),
-        "divergence_fades": ("approx_kl", "approx_kl_k2"),
-        "ratio_flat": ("approx_kl", "approx_kl_k2", "ratio_mean", "policy_loss", "clip_fraction"),
-        "ratio_ignored": ("approx_kl+clip_fraction+policy_loss", "approx_kl+ratio_std"),
-        "moves_apart_from_ratio": ("entropy", "entropy_loss", "action_std", "update_norm", "probe_kl"),
-        "policy_moves": (
-            *("entropy", "entropy_loss", "action_std", "ref_kl", "reward_mean", "episode_return", "eval_return"),
-        ),
-        "policy_stands": (
-            *(
-                "approx_kl",
-                "approx_kl_k2",
-                "policy_loss+entropy",
-                "clip_fraction+entropy",
-                "entropy",
-                "entropy_loss",
-                "action_std",
-                "ref_kl",
-            ),
-        ),
-        "policy_stands_beside_critic": ("approx_kl+value_loss", "policy_loss+entropy+value_loss"),
-        "root_divergence_per_rate": ("approx_kl+learning_rate",),
-        "drop_at_end": ("reward_mean", "episode_return", "eval_return"),
-    },
-    "numerics": {
-        "nonfinite_from": (
-            *("policy_loss", "loss", "approx_kl", "grad_norm", "reward_mean", "episode_return", "eval_return"),
-        ),
-        "tensors_nonfinite": ("weights_nonfinite", "log_probs_nonfinite"),
-        "gradient_growth": ("grad_norm",),
-        "numbers_lost": ("policy_loss+approx_kl", "policy_loss+grad_norm"),
-        "loss_over_rewards": ("policy_loss+reward_mean", "policy_loss+episode_return", "loss+reward_mean"),
-        "gradient_spikes": ("grad_norm",),
-        "kl_spike": ("approx_kl", "approx_kl_k2", "ref_kl"),
-        "value_loss_explosion": ("value_loss",),
-        "nonfinite_at_times": ("policy_loss", "loss", "approx_kl", "grad_norm"),
-        "reward_breaks": ("reward_mean", "episode_return", "eval_return"),
-        "reward_nonfinite": ("reward_mean", "episode_return", "eval_return"),
-        "reference_nonfinite": ("ref_kl", "kl_coef"),
-        "measured_on_a_line": (
-            *(
-                "policy_loss",
-                "value_loss",
-                "loss",
-                "entropy",
-                "approx_kl",
-                "reward_mean",
-                "episode_return",
-                "eval_return",
-            ),
-        ),
-    },
-    "outcome": {
-        "reward_lost": ("episode_return", "reward_mean"),
-    },
-    "policy": {
-        "policy_drift": ("entropy", "probe_kl", "update_norm"),
-        "weight_motion": ("update_norm", "probe_kl"),
-        "kl_size": ("approx_kl", "ratio_std"),
-        "rate_over_usual": ("learning_rate",),
-        "advantage_link": ("logratio_advantage_corr",),
-        "movement_cliff": ("approx_kl+entropy", "ratio_std+entropy"),
-        "reference_kl_burst": ("ref_kl",),
-    },
-    "ratio": {
-        "batch_start_ratio_dev": ("batch_start_ratio_dev", "first_ratio_dev", "ratio_mean+ratio_batch_var"),
-        "epoch_start_ratio_dev": ("epoch_start_ratio_dev",),
-        "within_epoch_ratio_dev": ("within_epoch_ratio_dev",),
-        "passes_logratio_std": ("passes_logratio_std", "first_ratio_dev"),
-        "ratio_departure": ("approx_kl", "ratio_std", "ratio_abs_dev", "ratio_max", "ratio_mean"),
-        "ratio_trace": ("approx_kl", "ratio_std", "clip_fraction"),
-        "loss_change_within_batch": ("loss+reward_mean",),
-        "kl_over_noise": ("approx_kl", "ratio_std"),
-        "clamped_share": ("ratio_mean", "approx_kl", "approx_kl+approx_kl_k1"),
-        "reference_kl_over_target": ("ref_kl+ref_kl_target",),
-    },
-    "rewards": {
-        "reward_spread": ("reward_mean", "episode_return", "eval_return"),
-        "reward_size": ("reward_mean", "episode_return", "eval_return"),
-        "reward_fixed_elsewhere": ("reward_mean", "episode_return", "eval_return"),
-        "return_at_floor": ("episode_return", "eval_return"),
-        "falls_as_it_moves": ("reward_mean+entropy", "episode_return+entropy", "eval_return+entropy"),
-        "reward_gone": ("reward_mean", "episode_return", "eval_return"),
-        "reward_zero_share": ("reward_mean", "episode_return", "eval_return"),
-        "reward_course": ("reward_mean", "episode_return", "eval_return"),
-        "reward_below_start": ("reward_mean", "episode_return", "eval_return"),
-        "reward_rose_first": ("reward_mean", "episode_return", "eval_return"),
-        "evaluation_beats_training": ("episode_return+eval_return",),
-        "movement_without_gain": (
-            *(
-                "reward_mean+entropy",
-                "reward_mean+entropy_loss",
-                "episode_return+entropy",
-                "episode_return+entropy_loss",
-                "eval_return+entropy",
-                "eval_return+entropy_loss",
-            ),
-        ),
-        "rewards_differ": ("reward_std", "reward_mean", "episode_return", "eval_return"),
-        "signal_present": ("reward_std", "value_loss", "reward_mean", "episode_return", "eval_return"),
-    },
-    "rollout": {
-        "reference_kl_sinks": ("ref_kl",),
-        "raw_advantage_share": ("advantages_raw_std+returns_std",),
-        "least_ratio_taught": ("rollout_ratio_min", "masked_fraction"),
-        "mean_ratio_taught": ("rollout_ratio_mean", "masked_fraction"),
-        "kl_term_share": ("loss+ref_kl+kl_coef",),
-        "reward_length_link": ("reward_mean+response_length",),
-        "several_updates": (
-            *(
-                "optimizer_steps",
-                "epochs_executed",
-                "epochs_executed_total",
-                "value_clip_fraction",
-                "ppo_epochs",
-                "clip_fraction+value_loss",
-                "clip_fraction+explained_variance",
-            ),
-        ),
-        "reward_repeats": ("reward_mean+reward_std+entropy",),
-        "success_lost": ("success_rate+reward_mean", "success_rate+episode_return"),
-        "part_always_zero": ("reward_component",),
-        "rollout_repeats": (
-            "reward_mean+reward_std+entropy",
-            "response_length+entropy",
-            "explained_variance+value_loss",
-        ),
-        "updates_per_reward": ("loss+reward_mean",),
-        "rewards_logged": ("reward_mean",),
-        "lengths_repeat": ("response_length+entropy",),
-        "first_pass_stops": ("approx_kl", "reward_mean", "episode_return", "eval_return"),
-        "steps_said_skipped": ("approx_kl", "policy_loss", "loss", "reward_mean", "episode_return", "eval_return"),
-        "length_over_bound": ("response_length+max_response_length",),
-        "length_kept": ("response_length",),
-        "length_late": ("response_length",),
-        "groups_alike_at_first": ("frac_reward_zero_std+entropy",),
-    },
-    "run_kind": {
-        "completions": ("response_length", "episode_return"),
-        "samples": ("response_length", "episode_return"),
-        "actions": ("action_std", "entropy", "response_length"),
-        "critic": ("value_loss", "explained_variance"),
-        "rollout_engine": ("rollout_logp_diff", "rollout_kl"),
-    },
-    "series": {
-        "reward_gain": ("episode_return", "reward_mean"),
-    },
-    "update": {
-        "updates_observed": ("optimizer_steps", "epochs_executed_total", "reward_mean"),
-        "apart_before_the_step": ("approx_kl", "ratio_std"),
-        "updates_effective": ("optimizer_steps", "ppo_epochs+num_minibatches"),
-        "updates_planned": ("ppo_epochs+num_minibatches",),
-        "updates_asked": ("ppo_epochs+num_minibatches",),
-        "updates_known": ("optimizer_steps", "ppo_epochs+num_minibatches"),
-        "passes_hidden": ("loss", "grad_norm"),
-        "epochs_share": ("optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs"),
-        "unexplained_share": ("optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs"),
-        "kl_over_target": ("approx_kl+target_kl", "early_stopped", "optimizer_steps+approx_kl"),
-        "stops_at_kl": ("optimizer_steps+approx_kl", "optimizer_steps_total+approx_kl", "epochs_executed+approx_kl"),
-        "binding_target_kl": ("target_kl", "optimizer_steps+approx_kl"),
-        "applied_learning_rate": ("learning_rate",),
-    },
-}
+#: Every statistic by its name; filled as the modules of this package are imported, which `run_view` does.
+STATISTICS: dict[str, Statistic] = {}
 
-#: Every derived statistic: its function, which has its name, and what makes it computable.
-DERIVED: Mapping[str, Derived] = MappingProxyType(
-    {
-        name: Derived(f"ppo_doctor.checks.{module}:{name}", tuple(tuple(way.split("+")) for way in ways))
-        for module, needs in _NEEDS.items()
-        for name, ways in needs.items()
-    }
-)
+
+def statistic(*ways: str, name: str = "") -> Callable[[Function], Function]:
+    """Register a function under its name, or another one, with its inputs: alternatives, each joined by "+"."""
+
+    def register(function: Function) -> Function:
+        any_of = tuple(tuple(way.split("+")) for way in ways)
+        STATISTICS[name or function.__name__] = Statistic(function, any_of)
+        return function
+
+    return register
+
+
+def each_with(names: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    """Return each of some inputs together with each of others."""
+    return tuple(f"{name}+{other}" for name in names for other in others)

@@ -10,6 +10,8 @@ import numpy as np
 
 from ppo_doctor.checks import counters
 from ppo_doctor.checks.counters import counted, finite, marked
+from ppo_doctor.checks.series import fact
+from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, finite_median, finite_of, mean_of, median
 from ppo_doctor.model.run import SINGLE, Fact, Series
 from ppo_doctor.trainers.detection import profile
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import FloatArray, Series
 
 
+@statistic("optimizer_steps", "epochs_executed_total", "reward_mean")
 def updates_observed(view: RunView) -> Fact | None:
     """Return the optimizer steps per batch that the log itself reveals."""
     for method in METHODS:
@@ -29,6 +32,7 @@ def updates_observed(view: RunView) -> Fact | None:
     return None
 
 
+@statistic("ppo_epochs+num_minibatches")
 def updates_planned(view: RunView) -> Fact | None:
     """Return K by the configuration, else by the framework's defaults as far as the log does not contradict them.
 
@@ -38,11 +42,13 @@ def updates_planned(view: RunView) -> Fact | None:
     return None if planned is not None and planned.how == "default" and counters.refuted(view) else planned
 
 
+@statistic("optimizer_steps", "ppo_epochs+num_minibatches")
 def updates_effective(view: RunView) -> Fact | None:
     """Return K: observed, else configured, else the framework's default."""
     return view.fact("updates_observed") or view.fact("updates_planned")
 
 
+@statistic("ppo_epochs+num_minibatches")
 def updates_asked(view: RunView) -> Fact | None:
     """Return the setting that tells K where it is unknown, or known by defaults alone, as `--set` takes it."""
     run = view.run
@@ -50,9 +56,10 @@ def updates_asked(view: RunView) -> Fact | None:
         return None
     known = {name for name, setting in counters.told(view).items() if setting.how != "default"}
     key = deciding_setting(profile(run.framework), known)
-    return Fact(name="updates_asked", value=key, how="computed", says=f"--set {key}=… tells K")
+    return fact(key, None, f"--set {key}=… tells K")
 
 
+@statistic("optimizer_steps", "ppo_epochs+num_minibatches")
 def updates_known(view: RunView) -> Fact | None:
     """Return K unless only a framework's default speaks for it, which is evidence but no proof."""
     updates = view.fact("updates_effective")
@@ -65,6 +72,7 @@ ROUNDING = 0.003
 BEFORE_THE_STEP = ("all minibatches", "last minibatch", "last epoch")
 
 
+@statistic("approx_kl", "ratio_std")
 def apart_before_the_step(view: RunView) -> Fact | None:
     """Return the median KL (nats) of the passes that steps are taken on, where that is more than rounding; else None.
 
@@ -74,9 +82,7 @@ def apart_before_the_step(view: RunView) -> Fact | None:
     if kl is None or not (kl.aggregation or "").startswith(BEFORE_THE_STEP):
         return None
     size = finite_median(kl.values)
-    return (
-        Fact(name="apart_before_the_step", value=size, how="computed", source=kl.source()) if size > ROUNDING else None
-    )
+    return fact(size, kl, "") if size > ROUNDING else None
 
 
 #: Records that tell whether the clip ever acts, or the loss is ever seen.
@@ -87,11 +93,12 @@ WITHIN_NONE, MOVED = 1e-6, 0.01
 PER_UPDATE, MANY = ("optimizer_steps", "optimizer_steps_total"), 12
 
 
+@statistic("optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs")
 def epochs_share(view: RunView) -> Fact | None:
     """Return executed over configured work per batch; only a configuration that was found counts as configured."""
     epochs = counters.epochs_per_batch(view)
-    wanted = view.number("ppo_epochs")
-    if epochs is not None and wanted and view.configured("ppo_epochs"):
+    wanted = view.given("ppo_epochs")
+    if epochs is not None and wanted:
         return _share(epochs, epochs.value, wanted, "epochs")
     observed = view.fact("updates_observed")
     configured = view.run.facts.get("updates_configured")
@@ -106,6 +113,7 @@ USUAL_TARGET_KL = 0.005
 LEAST_OF_USUAL_STOP = 0.2
 
 
+@statistic("optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs")
 def unexplained_share(view: RunView) -> Fact | None:
     """Return executed over configured work, 1 where an early stop at a usual target explains what is missing.
 
@@ -114,9 +122,9 @@ def unexplained_share(view: RunView) -> Fact | None:
     share = view.fact("epochs_share")
     if share is None or "epochs_are_a_cap" in view.run.facts:
         return None
-    executed = float(str(share.value))
-    reach, target = view.fact("kl_over_target"), view.number("target_kl")
-    stopped = reach is not None and float(str(reach.value)) >= 0.5 and (target or 0.0) >= USUAL_TARGET_KL
+    executed = share.number or 0.0
+    reach, target = view.value("kl_over_target"), view.number("target_kl")
+    stopped = reach is not None and reach >= 0.5 and (target or 0.0) >= USUAL_TARGET_KL
     if executed < 1 and stopped and executed >= LEAST_OF_USUAL_STOP:
         says = f"{share.says}; the early stop at target_kl {target:g} explains it"
         return dataclasses.replace(share, name="unexplained_share", value=1.0, says=says)
@@ -125,13 +133,12 @@ def unexplained_share(view: RunView) -> Fact | None:
 
 def _share(base: Fact, executed: object, wanted: object, what: str) -> Fact:
     done, planned = float(str(executed)), float(str(wanted))
-    return Fact(
-        name="epochs_share",
-        value=done / planned,
+    return fact(
+        done / planned,
+        base,
+        f"{done:g} of {planned:g} configured {what} per batch executed",
+        "fraction",
         how="observed",
-        unit="fraction",
-        source=base.source,
-        says=f"{done:g} of {planned:g} configured {what} per batch executed",
     )
 
 
@@ -217,6 +224,7 @@ METHODS = (
 )
 
 
+@statistic("approx_kl+target_kl", "early_stopped", "optimizer_steps+approx_kl")
 def kl_over_target(view: RunView) -> Fact | None:
     """Return median KL over the target of the early stop; 0 where the configuration sets no target.
 
@@ -227,28 +235,21 @@ def kl_over_target(view: RunView) -> Fact | None:
     setting, stops = view.run.config.get("target_kl"), view.run.series.get("early_stopped")
     if stops is not None and len(finite(stops)) >= TELLING and mean_of(finite(stops) > 0) > 0.5:
         says = f"{stops.raw} is not 0 in {mean_of(finite(stops) > 0):.0%} of {len(stops)} records"
-        return Fact(name="kl_over_target", value=1.0, how="observed", unit="times", source=stops.source(), says=says)
+        return fact(1.0, stops, says, "times", how="observed")
     if setting is None:
         return _no_target(view)
     if not setting.value or (view.run.config.get("early_stopping") and not _stops(view)):
-        return Fact(
-            name="kl_over_target",
-            value=0.0,
-            how=setting.how,
-            unit="times",
-            source=setting.source,
-            says="no target_kl set",
-        )
+        return fact(0.0, setting, "no target_kl set", "times", how=setting.how)
     target, kl = view.number("target_kl"), view.series("approx_kl")
     values = finite(kl)
     if not target or kl is None or len(values) < 3:
         return None
     if (steps := _never_cut(view)) is not None:
         says = f"{steps.raw} is {finite(steps)[0]:g} in all {len(finite(steps))} records: no update stops early"
-        return Fact(name="kl_over_target", value=0.0, how="observed", unit="times", source=steps.source(), says=says)
+        return fact(0.0, steps, says, "times", how="observed")
     ratio = median(values) / target
     says = f"median {kl.raw} {median(values):.3g} against target_kl {target:g}"
-    return Fact(name="kl_over_target", value=ratio, how="observed", unit="times", source=kl.source(), says=says)
+    return fact(ratio, kl, says, "times", how="observed")
 
 
 def _never_cut(view: RunView) -> Series | None:
@@ -265,6 +266,7 @@ def _never_cut(view: RunView) -> Series | None:
 UNEVEN, OFTEN, HALF = 3, 5, 0.6
 
 
+@statistic("optimizer_steps+approx_kl", "optimizer_steps_total+approx_kl", "epochs_executed+approx_kl")
 def stops_at_kl(view: RunView) -> Fact | None:
     """Return the median KL (nats) of updates that end early at different steps, None where they do not.
 
@@ -284,7 +286,7 @@ def stops_at_kl(view: RunView) -> Fact | None:
         return None
     kept = f"{counts.raw} is {done.min():g} to {done.max():g} of {whole:g}"
     says = f"{kept}, and {kl.raw} {median(size):.3g} in the median"
-    return Fact(name="stops_at_kl", value=median(size), how="computed", unit="nats", source=counts.source(), says=says)
+    return fact(median(size), counts, says, "nats")
 
 
 def _done(view: RunView) -> tuple[Series, FloatArray, float] | None:
@@ -302,7 +304,7 @@ def _done(view: RunView) -> tuple[Series, FloatArray, float] | None:
     grows = np.diff(done)
     done = grows if len(grows) and (grows >= 0).all() and grows.any() else done
     planned = view.run.facts.get("updates_configured")
-    return counts, done, max(float(str(planned.value)) if planned is not None else 0.0, float(done.max()))
+    return counts, done, max(planned.number or 0.0 if planned is not None else 0.0, float(done.max()))
 
 
 def _stops(view: RunView) -> bool:
@@ -318,16 +320,10 @@ def _no_target(view: RunView) -> Fact | None:
     epochs = view.run.config.get("ppo_epochs")
     if epochs is None or epochs.how == "default":
         return None
-    return Fact(
-        name="kl_over_target",
-        value=0.0,
-        how="default",
-        unit="times",
-        source=epochs.source,
-        says="no target_kl configured",
-    )
+    return fact(0.0, epochs, "no target_kl configured", "times", how="default")
 
 
+@statistic("target_kl", "optimizer_steps+approx_kl")
 def binding_target_kl(view: RunView) -> Fact | None:
     """Return the configured target_kl when early stopping is on, else the KL that updates are seen to end at.
 
@@ -340,9 +336,10 @@ def binding_target_kl(view: RunView) -> Fact | None:
         return stops and dataclasses.replace(stops, name="binding_target_kl")
     if setting is None or not target or not _stops(view):
         return None
-    return Fact(name="binding_target_kl", value=target, how=setting.how, unit="nats", source=setting.source)
+    return fact(target, setting, "", "nats", how=setting.how)
 
 
+@statistic("learning_rate")
 def applied_learning_rate(view: RunView) -> Series | Fact | None:
     """Return the learning rate as logged, else as configured."""
     logged = view.run.series.get("learning_rate")
@@ -357,6 +354,7 @@ DEPARTURES = ("ratio_departure", "clip_fraction", "clip_fraction_low", "clip_fra
 REPEATS = 0.9
 
 
+@statistic("loss", "grad_norm")
 def passes_hidden(view: RunView) -> Fact | None:
     """Return the passes over a batch where the log hides all but the first, else None.
 
@@ -372,13 +370,13 @@ def passes_hidden(view: RunView) -> Fact | None:
     says = _left_out(view, generation, every) or _rounded_away(view)
     if not says or any(map(partial(_departs, view), DEPARTURES)):
         return None
-    return Fact(name="passes_hidden", value=1.0, how="observed", source=every.source(), says=says)
+    return fact(1.0, every, says, how="observed")
 
 
 def _left_out(view: RunView, generation: Series, every: Series) -> str:
-    apart, configured = median(np.diff(every.axis.steps)), view.fact("updates_planned")
+    apart, configured = median(np.diff(every.axis.steps)), view.value("updates_planned")
     spaced = len(generation) > 2 and median(np.diff(generation.axis.steps)) > apart
-    several = spaced or (configured is not None and float(str(configured.value)) > 1)
+    several = spaced or (configured is not None and configured > 1)
     if apart <= 1 or not several or view.fact("updates_observed") is not None:
         return ""
     return f"records are {apart:g} optimizer steps apart and show no ratio but 1: log each step, or the ratio"

@@ -1,1 +1,1 @@
-"""Frozen types of runs, findings and diagnoses, with the vocabulary of metrics and errors."""
+"""What a run is, what a rule finds, what a diagnosis says: frozen types, with the vocabulary of metrics and errors."""

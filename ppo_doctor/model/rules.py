@@ -65,7 +65,6 @@ class Rule:
     min_points_tensor: int | None = None
     #: condition under which the rule does not apply, with its wording
     not_when_single_update: bool = False
-    algorithms: tuple[str, ...] = ()
     #: facet of a run → the one value that this rule is for (`kinds.FACETS`)
     kind: Mapping[str, str] = field(default_factory=dict)
     #: a guess from settings alone, which a log replaces by what happened

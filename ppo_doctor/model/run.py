@@ -175,6 +175,13 @@ class Fact:
     since: int | None = None
     #: each thing that the number counts, where it counts what stands in several places
     counted: tuple[Evidence, ...] = ()
+    #: whether it is a condition that does not hold, of which `says` tells what would be so
+    denied: bool = False
+
+    @property
+    def number(self) -> float | None:
+        """Return the value as a number, None where it is a word or nothing."""
+        return float(self.value) if isinstance(self.value, int | float) else None
 
 
 @frozen

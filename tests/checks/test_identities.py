@@ -21,10 +21,9 @@ def contradicting(**windows):
     return observe(*declared, config={"clip_range": 0.2, "ppo_epochs": 4, "num_minibatches": 4})
 
 
-@pytest.mark.parametrize("name", ["clip_over_spread", "clip_kl_contradiction"])
 @pytest.mark.parametrize("window", WINDOWS)
-def test_what_is_not_declared_is_not_judged(name, window):
-    found = contradicting(all=window).series(name)
+def test_what_is_not_declared_is_not_judged(window):
+    found = contradicting(all=window).series("clip_over_spread")
     assert (found is not None) == (window is not None)
     assert found is None or (found.values > 0).all()
 
@@ -33,9 +32,3 @@ def test_what_is_not_declared_is_not_judged(name, window):
 def test_a_clip_fraction_is_not_held_against_the_kl_of_other_minibatches(kl):
     seen = contradicting(all="all minibatches", approx_kl=kl)
     assert seen.series("clip_over_spread") is None
-
-
-def test_a_share_of_all_minibatches_bounds_that_of_a_part_whose_number_is_known():
-    whole = contradicting(all="all minibatches", approx_kl="last epoch")
-    assert whole.series("clip_kl_contradiction") is not None
-    assert contradicting(all="last minibatch", approx_kl="all minibatches").series("clip_kl_contradiction") is None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.checks.rule_files import build
-from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.checks.rulepack import build, load_pack
 from ppo_doctor.checks.run_kind import OF_COMPLETIONS, OF_CRITICS, OF_STEPS, not_for
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.analyze import diagnose

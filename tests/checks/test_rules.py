@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ppo_doctor.checks.rulepack import load_pack, prose
-from ppo_doctor.checks.statistics import DERIVED
+from ppo_doctor.checks.statistics import STATISTICS
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.words import LINKS, PRIORS, QUESTIONS
 from ppo_doctor.testing import KINDS, parse_series, run_case
@@ -105,7 +105,7 @@ def assert_thresholds_are_used_and_have_sources(file):
 def test_a_rule_reads_what_exists(rule):
     from ppo_doctor.trainers.settings import SETTINGS
 
-    known = {"series": {*METRICS, *DERIVED}, "fact": set(DERIVED), "config": set(SETTINGS)}
+    known = {"series": {*METRICS, *STATISTICS}, "fact": set(STATISTICS), "config": set(SETTINGS)}
     for clause in rule.when:
         kind, _, name = clause.quantity.partition(".")
         assert name in known[kind], clause.quantity

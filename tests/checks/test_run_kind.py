@@ -7,8 +7,7 @@ import math
 import pytest
 
 from ppo_doctor.checks.engine import run_rules
-from ppo_doctor.checks.rule_files import build
-from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.checks.rulepack import build, load_pack
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.kinds import FACETS, Facet, Witness

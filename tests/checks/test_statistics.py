@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ppo_doctor.checks.run_view import RunView, inputs, metrics_wanted
-from ppo_doctor.checks.statistics import DERIVED
+from ppo_doctor.checks.statistics import STATISTICS
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.testing import case_run
 from tests.synthetic import NAN, a_series, an_axis, configured, observe
@@ -16,7 +16,7 @@ from tests.synthetic import NAN, a_series, an_axis, configured, observe
 TWENTY = range(1, 21)
 
 
-@pytest.mark.parametrize("name", sorted(DERIVED))
+@pytest.mark.parametrize("name", sorted(STATISTICS))
 def test_nothing_is_derived_from_nothing(name):
     bare = observe()
     assert bare.series(name) is None
@@ -25,7 +25,7 @@ def test_nothing_is_derived_from_nothing(name):
     assert metrics_wanted(name)
 
 
-@pytest.mark.parametrize("name", sorted(DERIVED))
+@pytest.mark.parametrize("name", sorted(STATISTICS))
 def test_nothing_breaks_on_a_log_of_nan(name):
     axis = an_axis(TWENTY)
     metrics = [a_series(metric, [NAN] * 20, axis=axis, estimator="k3") for metric in METRICS]
@@ -39,8 +39,13 @@ def test_nothing_breaks_on_a_log_of_nan(name):
 def test_a_quantity_is_computed_once(monkeypatch):
     view = observe(a_series("approx_kl", [0.1] * 9))
     first = view.series("ratio_departure")
-    monkeypatch.setattr("ppo_doctor.checks.ratio.ratio_departure", None)
+    monkeypatch.delitem(STATISTICS, "ratio_departure")
     assert view.series("ratio_departure") is first
+
+
+def test_a_statistic_that_nobody_registered_is_an_error():
+    with pytest.raises(LookupError, match="ratio_departur'"):
+        observe().value("ratio_departur")
 
 
 def test_a_logged_metric_is_not_derived():

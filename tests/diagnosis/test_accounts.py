@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ppo_doctor.checks.rule_files import weights_of
+from ppo_doctor.checks.rulepack import weights_of
 from ppo_doctor.diagnosis.problems import account
 from tests.synthetic import a_cause, a_finding, a_rule
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.checks.statistics import DERIVED
+from ppo_doctor.checks.statistics import STATISTICS
 from ppo_doctor.diagnosis.analyze import load_run
 from ppo_doctor.model.diagnosis import Diagnosis
 from ppo_doctor.model.metrics import METRICS
@@ -27,7 +27,7 @@ LOGS = [
     for log in tomllib.loads((SAMPLES / "index.toml").read_text(encoding="utf-8"))["log"]
     if log["verdict"] != "error"
 ]
-INTERNAL = re.compile(rf"\b({'|'.join(name for name in DERIVED if name not in METRICS and '_' in name)})\b")
+INTERNAL = re.compile(rf"\b({'|'.join(name for name in STATISTICS if name not in METRICS and '_' in name)})\b")
 
 
 @cache
