@@ -23,7 +23,7 @@ from ppo_doctor.trainers.config_formats import SCRIPTS
 
 if TYPE_CHECKING:
     from ppo_doctor.model.run import FloatArray, Series
-    from ppo_doctor.runs.builder import RunBuilder
+    from ppo_doctor.runs.log import Log
     from ppo_doctor.trainers.configuration import Found
     from ppo_doctor.trainers.profiles import Profile
 
@@ -222,11 +222,11 @@ class Record:
     log: str
 
     @classmethod
-    def of(cls, profile: Profile, builder: RunBuilder, own: Sequence[Found], log: str) -> Record:
-        """Return what the records of a builder say; its notes stay as they are."""
+    def of(cls, profile: Profile, log: Log, own: Sequence[Found]) -> Record:
+        """Return what the records of a log say; its notes stay as they are."""
         told = {name: metric for name in COMPARED if (metric := profile.metrics.get(name))}
-        series = builder.copy().series(replace(profile, metrics=told))
-        return cls(profile=profile, series=series, own=own, log=log)
+        series = log.copy().series(replace(profile, metrics=told))
+        return cls(profile=profile, series=series, own=own, log=log.path)
 
     def accepted(self, near: Sequence[Beside]) -> tuple[list[Found], list[Note]]:
         """Return the configurations beside the log that are its run's; notes say which are used, and why others not."""
@@ -289,18 +289,13 @@ def _names(found: Sequence[Found]) -> str:
 
 
 def taken(
-    profile: Profile,
-    builder: RunBuilder,
-    log: str,
-    own: Sequence[Found],
-    near: Sequence[Beside],
-    given: Sequence[Found],
+    profile: Profile, log: Log, own: Sequence[Found], near: Sequence[Beside], given: Sequence[Found]
 ) -> tuple[list[Found], list[Note]]:
     """Return the configurations beside a log that are its run's, and notes on them, or on those that were named."""
     named = [found for found in given if found.source.path != "--set"]
     if not near and not named:
         return [], []
-    record = Record.of(profile, builder, own, log)
+    record = Record.of(profile, log, own)
     used, notes = record.accepted(near)
     return used, [*notes, *record.contradicted(named)]
 
