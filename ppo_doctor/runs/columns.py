@@ -14,8 +14,8 @@ import numpy as np
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.run import DIED, Note, SourceRef
+from ppo_doctor.readers.methods import PPO, method_of, of_family
 from ppo_doctor.readers.table import RUN_KEYS
-from ppo_doctor.runs.folders import of_groups, other_algorithm
 from ppo_doctor.runs.splitting import is_size
 from ppo_doctor.trainers import aliases, configuration, left_over, unnamed
 from ppo_doctor.trainers import detection as frameworks
@@ -84,7 +84,7 @@ def profile_of(log: Log, *, framework: str | None = None, like: Profile | None =
             f"{log.name}: this is a run of {found.title}, not one of the PPO family",
             hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
         )
-    other = other_algorithm(log.path)
+    other = _other_algorithm(log.path)
     if found is not None and other is not None and not framework and not frameworks.speaks_of_ppo(found, keys):
         raise DoctorError(
             f"{log.name}: by its name it is a run of {other}, and no metric of it is one that only PPO logs",
@@ -93,7 +93,7 @@ def profile_of(log: Log, *, framework: str | None = None, like: Profile | None =
     profile = _aliased(found or frameworks.profile(frameworks.CANONICAL), keys, log.named)
     if profile.name == frameworks.CANONICAL:
         profile = _with_standing_count(_by_company(profile, log), log)
-        if of_groups(log.path) and keys.isdisjoint(k for m in OF_A_CRITIC for k in _keys_of(profile, m)):
+        if _of_groups(log.path) and keys.isdisjoint(k for m in OF_A_CRITIC for k in _keys_of(profile, m)):
             profile = replace(profile, algorithm="grpo")
     own = found is None or (profile.name == frameworks.CANONICAL and not framework)
     if own and not any(keys.intersection(metric.keys) for metric in profile.metrics.values()):
@@ -101,6 +101,20 @@ def profile_of(log: Log, *, framework: str | None = None, like: Profile | None =
             raise _nothing_known(log)
         return frameworks.as_written(frameworks.CANONICAL, keys)
     return profile
+
+
+def _other_algorithm(path: str) -> str | None:
+    """Return the method outside the PPO family that a file, or else its folder, is named after; None for any other."""
+    file = Path(path)
+    found = filter(None, map(method_of, (file.stem, file.parent.name)))
+    return next((None if method == PPO else method for method in found), None)
+
+
+def _of_groups(path: str) -> bool:
+    """Tell whether a file, or else its folder, is named after GRPO, and not after PPO as well."""
+    file = Path(path)
+    name = next((name.lower() for name in (file.stem, file.parent.name) if of_family(name)), "")
+    return "grpo" in name and "ppo" not in name.replace("grpo", "")
 
 
 def _keys_of(profile: Profile, metric: str) -> Iterable[str]:

@@ -14,7 +14,7 @@ from ppo_doctor.model.arrays import distinct, median
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.readers.table import numbered_columns, renamed
 from ppo_doctor.runs import splitting as monitors
-from ppo_doctor.runs.folders import role_of
+from ppo_doctor.runs.layouts import role_of
 from ppo_doctor.runs.log import Log
 from ppo_doctor.runs.reading import NOTEBOOK, STEP_KEYS, TOLD_APART, parts_of, read_file
 from ppo_doctor.runs.sections import logs_in, of_the_family
