@@ -276,9 +276,17 @@ class Record:
     def _compared(self, found: Found) -> list[Comparison]:
         named = configuration.canonical_settings(self.profile, [found])
         settings = {name: setting for name, setting in named.items() if setting.how != "default"}
-        each = (compare(settings, self.series) for compare in (_rate, _clip, _passes, _extent))
-        named_so = (_environment(found, self.own, self.log), _run_name(found, self.own, self.log))
-        return [c for c in (*each, *named_so) if c is not None]
+        schedule = settings.get("lr_schedule")
+        adaptive = not MOVES_RATE.isdisjoint(settings) or (schedule is not None and "adaptive" in str(schedule.value))
+        each = (
+            None if adaptive else _level("learning_rate", settings, self.series),
+            _level("clip_range", settings, self.series),
+            _passes(settings, self.series),
+            _extent(settings, self.series),
+            _environment(found, self.own, self.log),
+            _run_name(found, self.own, self.log),
+        )
+        return [c for c in each if c is not None]
 
 
 def _names(found: Sequence[Found]) -> str:
@@ -319,17 +327,6 @@ def _values(series: Mapping[str, Series], name: str) -> FloatArray | None:
     held = series.get(name)
     values = finite_of(held.values) if held is not None else np.empty(0)
     return values if len(values) > 1 else None
-
-
-def _rate(settings: Mapping[str, Setting], series: Mapping[str, Series]) -> Comparison | None:
-    adaptive = not MOVES_RATE.isdisjoint(settings) or "adaptive" in str(
-        getattr(settings.get("lr_schedule"), "value", "")
-    )
-    return None if adaptive else _level("learning_rate", settings, series)
-
-
-def _clip(settings: Mapping[str, Setting], series: Mapping[str, Series]) -> Comparison | None:
-    return _level("clip_range", settings, series)
 
 
 def _level(name: str, settings: Mapping[str, Setting], series: Mapping[str, Series]) -> Comparison | None:

@@ -57,14 +57,14 @@ class Outcome:
     broken: list[DoctorError]
 
 
-@dataclass(slots=True, repr=False, eq=False)
+@frozen(kw_only=False, eq=False)
 class _Reading:
-    """One run as one file, or one chain of files, tells it."""
+    """One run as one file, or one chain of files, shows it."""
 
     run: Run
     log: Log
+    #: whether the file was named, or is a run's by its name
     named: bool
-    worth: float
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -95,8 +95,7 @@ def read_source(source: RunSource, request: Request, read: ReadFile = read_file)
 
         return Outcome([run_of_settings(source.config[0], request)], [])
     logs, failed = logs_of(source, request, read)
-    readings, refused = _readings(source, logs, request)
-    failed |= refused
+    readings = _readings(source, logs, request, failed)
     if not readings:
         if not source.logs or {log.container for log in logs} != {SAVED_MODEL}:
             raise _nothing(source, failed)
@@ -105,9 +104,9 @@ def read_source(source: RunSource, request: Request, read: ReadFile = read_file)
         lent = [found for log in logs for found in log.embedded]
         return Outcome([run_of_settings(Path(source.log), request, lent)], [])
     readings, supervised = _without_supervised(readings)
-    piles = _piles(source, sorted(readings, key=lambda reading: -reading.worth))
-    order = [reading.run.id for reading in readings]
-    piles.sort(key=lambda pile: min(order.index(reading.run.id) for reading in pile.readings))
+    piles = _piles(source, sorted(readings, key=_worth, reverse=True))
+    places = {id(reading): place for place, reading in enumerate(readings)}
+    piles.sort(key=lambda pile: min(places[id(reading)] for reading in pile.readings))
     runs = [_merged(pile, request) for pile in piles]
     broken = _broken(source, failed)
     told = [error for path, error in failed.items() if error not in broken and _meant(source, path)]
@@ -120,22 +119,25 @@ def read_source(source: RunSource, request: Request, read: ReadFile = read_file)
 
 
 def _readings(
-    source: RunSource, logs: Sequence[Log], request: Request
-) -> tuple[list[_Reading], dict[str, DoctorError]]:
-    """Return what each log says of its run; a log without records only lends its settings to the others."""
-    held = [log for log in logs if log.records] or [c for c in logs if c.died_of_numbers]
-    settings = [found for log in logs if not log.records for found in log.embedded]
-    ends = [n for c in logs if c not in held and not c.records for n in c.notes if n.of_the_run]
+    source: RunSource, logs: Sequence[Log], request: Request, failed: dict[str, DoctorError]
+) -> list[_Reading]:
+    """Return the runs of each log; one that holds none joins those that failed.
+
+    A log without records only lends its settings to the others.
+    """
+    held = [log for log in logs if log.records] or [log for log in logs if log.died_of_numbers]
+    bare = [log for log in logs if not log.records]
+    settings = [found for log in bare for found in log.embedded]
+    silent = [log for log in bare if log not in held]
+    ends = [note for log in silent for note in log.notes if note.of_the_run]
     marks = [mark for log in held for mark in _marks(log)]
     if len(marks) == len(set(marks)):  # else there are several runs, and nobody knows whose the settings are
         for log in held:
             log.embedded += settings
             log.notes += ends
-    like = _like(held)
+    failed |= {log.name: nothing_in(log) for log in silent if not (held and log.embedded)}
+    like = _like(held) if len(held) > 1 else None
     readings: list[_Reading] = []
-    silent = [log for log in logs if not log.records and log not in held]
-    empty = [log for log in silent if not (held and log.embedded)]
-    failed = {log.name: nothing_in(log) for log in empty}
     for log in held:
         try:
             runs = runs_in(log, request, like=like)
@@ -144,8 +146,8 @@ def _readings(
                 raise
             failed[log.name] = error
             continue
-        readings += [_Reading(run, log, log.path in source.logs, _worth(run)) for run in runs]
-    return readings, failed
+        readings += [_Reading(run, log, log.path in source.logs) for run in runs]
+    return readings
 
 
 def _without_supervised(readings: list[_Reading]) -> tuple[list[_Reading], list[Note]]:
@@ -175,9 +177,9 @@ def _like(logs: Sequence[Log]) -> Profile | None:
     return None
 
 
-def _worth(run: Run) -> float:
-    source = run.sources[0]
-    points = sum(map(_points, run.series.values()))
+def _worth(reading: _Reading) -> float:
+    source = reading.run.sources[0]
+    points = sum(map(_points, reading.run.series.values()))
     return points * WORTH.get(source.container, 1.0) * FIRST_NAMES.get(Path(source.path).name, 1.0)
 
 

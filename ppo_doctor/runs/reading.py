@@ -267,14 +267,19 @@ def _undeclared(profile: Profile) -> set[str]:
     return {*profile.fuzzy.values(), *(profile.metrics if profile.name in OF_EITHER else ())}
 
 
-def _without_constants(profile: Profile, settings: Mapping[str, Setting], log: Log) -> Profile:
-    """Leave out metrics that are a constant under these settings: a constant there says nothing about the run."""
-    dropped = {
+def constants(profile: Profile, settings: Mapping[str, Setting]) -> dict[str, str]:
+    """Return the metrics that are a constant under these settings, each with the setting that makes it one."""
+    return {
         name: f"{key} is {settings[key].value}"
         for name, metric in profile.metrics.items()
         for key, value in metric.constant_when.items()
         if key in settings and settings[key].value == value
     }
+
+
+def _without_constants(profile: Profile, settings: Mapping[str, Setting], log: Log) -> Profile:
+    """Leave out metrics that are a constant under these settings: a constant there says nothing about the run."""
+    dropped = constants(profile, settings)
     held = {name: why for name, why in dropped.items() if set(profile.metrics[name].keys) & log.keys}
     source = SourceRef(path=log.path)
     log.notes.extend(
