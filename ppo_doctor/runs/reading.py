@@ -190,7 +190,7 @@ def _runs(parts: Sequence[Log], request: Request, profile: Profile, beside: Sequ
 
 
 def parts_of(log: Log, profile: Profile) -> list[list[Table]]:
-    """Return the tables of each run in a content; files that were joined are one."""
+    """Return the tables of each run in a log; files that were joined are one."""
     if log.container in TOLD_APART or log.joined:
         return [log.tables]
     own = [found for found in log.embedded if found.source.path == log.path]  # lent settings divide nothing
