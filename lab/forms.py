@@ -30,7 +30,7 @@ from .field import FIELD, field_runs
 from .labels import labelled, labels
 
 if TYPE_CHECKING:
-    from ppo_doctor.runs.builder import RunBuilder
+    from ppo_doctor.runs.log import Log
     from ppo_doctor.trainers.profiles import Profile
 
 TABLE = Path(__file__).parent.parent / "ppo_doctor" / "trainers" / "forms.json"
@@ -48,15 +48,15 @@ def _sources() -> Iterator[tuple[str, Path]]:
 
 def _forms(path: Path) -> Iterator[tuple[str, Mapping[str, int]]]:
     """Yield metric and form of the columns of a run."""
-    read: list[tuple[Profile, RunBuilder]] = []
+    read: list[tuple[Profile, Log]] = []
     whole = columns.profile_of
 
-    def seen(builder: RunBuilder, *args: Any, **more: Any) -> Profile:
-        profile = whole(builder, *args, **more)
-        read.append((profile, builder))
+    def seen(log: Log, *args: Any, **more: Any) -> Profile:
+        profile = whole(log, *args, **more)
+        read.append((profile, log))
         return profile
 
-    def unchanged(profile: Profile, _: RunBuilder) -> Profile:
+    def unchanged(profile: Profile, _: Log) -> Profile:
         return profile
 
     with (
@@ -64,13 +64,13 @@ def _forms(path: Path) -> Iterator[tuple[str, Mapping[str, int]]]:
         contextlib.suppress(DoctorError),
     ):
         read_runs(str(path), Request())
-    for profile, builder in read[:2]:
+    for profile, log in read[:2]:
         meant = {key: metric for metric in profile.metrics.values() for key in metric.keys}
-        outside = set(clocks(builder.keys))
-        for key in [key for key in sorted(builder.keys) if key not in outside][:MOST_COLUMNS]:
+        outside = set(clocks(log.keys))
+        for key in [key for key in sorted(log.keys) if key not in outside][:MOST_COLUMNS]:
             metric = meant.get(key)
             scale, offset = (metric.scale, metric.offset) if metric else (1.0, 0.0)
-            found = numbers(builder.by_record(key) * scale + offset)
+            found = numbers(log.by_record(key) * scale + offset)
             if found is not None:
                 yield metric.name if metric and metric.name in METRICS else OTHER, form(found)
 

@@ -23,8 +23,8 @@ from ppo_doctor.diagnosis.analyze import read_runs
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.readers.table import Table
-from ppo_doctor.runs.builder import RunBuilder
 from ppo_doctor.runs.columns import profile_of
+from ppo_doctor.runs.log import Log
 from ppo_doctor.runs.reading import Request
 from ppo_doctor.trainers import detection as frameworks
 from ppo_doctor.trainers.names import clocks, of_language
@@ -144,7 +144,7 @@ def _read(script: str, rows: Sequence[_Row]) -> Iterator[Name]:
     numbers = np.arange(RECORDS)
     table = Table(path=script, records=numbers, lines=numbers + 1, columns=columns)
     try:
-        together = profile_of(RunBuilder(path=script, tables=[table]), script, framework=None, like=None, named={})
+        together = profile_of(Log(path=script, tables=[table]))
     except DoctorError:
         together = None
     by_name, found = _metrics(alone), _metrics(together)

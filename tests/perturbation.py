@@ -17,8 +17,8 @@ from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.model import arrays as rounding
 from ppo_doctor.model.errors import DoctorError
-from ppo_doctor.runs.builder import RunBuilder
 from ppo_doctor.runs.discover import gather
+from ppo_doctor.runs.log import Log
 from ppo_doctor.runs.merging import read_source
 from ppo_doctor.runs.reading import Request
 
@@ -57,17 +57,17 @@ def perturbed(series, rng):
 @contextmanager
 def another_processor(seed: int) -> Iterator[None]:
     """Perturb every series that is read, before anything is made of it."""
-    read = RunBuilder.series
+    read = Log.series
 
     def series(self, profile):
         rng = np.random.default_rng(seed)
         return {name: perturbed(one, rng) for name, one in read(self, profile).items()}
 
-    RunBuilder.series = series
+    Log.series = series
     try:
         yield
     finally:
-        RunBuilder.series = read
+        Log.series = read
 
 
 def verdicts(paths) -> dict[str, str]:

@@ -16,15 +16,15 @@ from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.diagnosis import assemble
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.readers.source import Source
-from ppo_doctor.runs.joining import contents_in
-from ppo_doctor.runs.reading import Request, collect, runs_in
+from ppo_doctor.runs.reading import Request, collect, read_file, runs_in
+from ppo_doctor.runs.sections import logs_in
 from ppo_doctor.trainers import configuration
 
 if TYPE_CHECKING:
     from ppo_doctor.model.diagnosis import Diagnosis
     from ppo_doctor.model.rules import Rule
     from ppo_doctor.model.run import Run
-    from ppo_doctor.runs.contents import ReadFile
+    from ppo_doctor.runs.joining import ReadFile
     from ppo_doctor.runs.layouts import RunSource
 
 __all__ = ["Request", "analyze", "diagnose", "load_run", "read_run", "read_runs", "runs_in_stream", "runs_of"]
@@ -76,8 +76,8 @@ def runs_in_stream(name: str, stream: BinaryIO, request: Request) -> list[Run]:
         DoctorError: no record, no metric that we know, or not a run of the PPO family (exit code 3).
     """
     container, items = readers.read_source(Source(name, stream))
-    contents = contents_in(collect(name, container, items, (), request), request)
-    return [run for content in contents for run in runs_in(content, request)]
+    logs = logs_in(collect(name, container, items, (), request), request.framework)
+    return [run for log in logs for run in runs_in(log, request)]
 
 
 def read_run(path: str, request: Request) -> Run:
@@ -108,19 +108,18 @@ def read_runs(path: str, request: Request) -> list[Run]:
     return [run for source in sources_in(Path(path)) for run in runs_of(source, request)]
 
 
-def runs_of(source: RunSource, request: Request, read: ReadFile | None = None) -> list[Run]:
+def runs_of(source: RunSource, request: Request, read: ReadFile = read_file) -> list[Run]:
     """Read the runs of one source that `gather` found, the files of each merged; a doubtful source may hold none.
 
-    `read` reads one file; by default `contents.read_file` does.
+    `read` reads one file; by default `reading.read_file` does.
 
     Raises:
         DoctorError: as `read_runs`.
     """
-    from ppo_doctor.runs.contents import read_file
     from ppo_doctor.runs.merging import read_source
 
     try:
-        return read_source(source, replace(request, configs=(*request.configs, *source.config)), read or read_file).runs
+        return read_source(source, replace(request, configs=(*request.configs, *source.config)), read).runs
     except DoctorError as error:
         if source.doubtful and error.code == ExitCode.NOTHING_TO_JUDGE:
             return []

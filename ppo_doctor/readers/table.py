@@ -95,4 +95,5 @@ def renamed(table: Table, names: Mapping[str, str]) -> Table:
         decimals={names.get(key, key): places for key, places in table.decimals.items()},
         texts={names.get(key, key): cells for key, cells in table.texts.items()},
         texts_left={names.get(key, key): count for key, count in table.texts_left.items()},
+        others=frozenset(names.get(key, key) for key in table.others),
     )

@@ -256,11 +256,6 @@ def since(run: Run, step: int) -> Run:
     return replace(run, series=cut(run.series, (step, None)), facts={**run.facts, CONTINUES: before})
 
 
-def until(run: Run, step: int) -> Run:
-    """Return the run before a step, under the same configuration."""
-    return replace(run, series=cut(run.series, (None, step - 1)))
-
-
 def within(series: Series, steps: Steps) -> Series:
     """Return the records of one series within some steps."""
     return _taken(series, *_part(series.axis, steps))

@@ -14,8 +14,8 @@ import numpy as np
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.run import DIED, Note, SourceRef
+from ppo_doctor.readers.methods import PPO, method_of, of_family
 from ppo_doctor.readers.table import RUN_KEYS
-from ppo_doctor.runs.folders import of_groups, other_algorithm
 from ppo_doctor.runs.splitting import is_size
 from ppo_doctor.trainers import aliases, configuration, left_over, unnamed
 from ppo_doctor.trainers import detection as frameworks
@@ -31,7 +31,7 @@ from ppo_doctor.trainers.settings import SETTINGS
 if TYPE_CHECKING:
     from ppo_doctor.model.run import FloatArray, Setting
     from ppo_doctor.model.words import ConfigValue
-    from ppo_doctor.runs.builder import RunBuilder
+    from ppo_doctor.runs.log import Log
     from ppo_doctor.trainers.profiles import Profile
 
 #: No update of a batch takes more optimizer steps.
@@ -71,38 +71,50 @@ def given(path: str, project: Mapping[str, str], own: Mapping[str, str]) -> dict
     return {**project, **(aliases.beside(Path(path)) if path != "-" else {}), **own}
 
 
-def profile_of(
-    builder: RunBuilder, name: str, *, framework: str | None, like: Profile | None, named: Mapping[str, str]
-) -> Profile:
-    """Return what the columns of a log mean; `named` are names that somebody gave, `like` is that of its run's files.
+def profile_of(log: Log, *, framework: str | None = None, like: Profile | None = None) -> Profile:
+    """Return what the columns of a log mean; `like` is the profile of its run's files.
 
     Raises:
         DoctorError: no metric is known, or the log is none of the PPO family (exit code 3).
     """
-    keys = builder.keys
+    keys = log.keys
     found = frameworks.as_written(framework, keys) if framework else _detected(keys, like)
     if found is not None and not found.ppo_family and not framework:
         raise DoctorError(
-            f"{name}: this is a run of {found.title}, not one of the PPO family",
+            f"{log.name}: this is a run of {found.title}, not one of the PPO family",
             hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
         )
-    other = other_algorithm(builder.path)
+    other = _other_algorithm(log.path)
     if found is not None and other is not None and not framework and not frameworks.speaks_of_ppo(found, keys):
         raise DoctorError(
-            f"{name}: by its name it is a run of {other}, and no metric of it is one that only PPO logs",
+            f"{log.name}: by its name it is a run of {other}, and no metric of it is one that only PPO logs",
             hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
         )
-    profile = _aliased(found or frameworks.profile(frameworks.CANONICAL), keys, named)
+    profile = _aliased(found or frameworks.profile(frameworks.CANONICAL), keys, log.named)
     if profile.name == frameworks.CANONICAL:
-        profile = _with_standing_count(_by_company(profile, builder), builder)
-        if of_groups(builder.path) and keys.isdisjoint(k for m in OF_A_CRITIC for k in _keys_of(profile, m)):
+        profile = _with_standing_count(_by_company(profile, log), log)
+        if _of_groups(log.path) and keys.isdisjoint(k for m in OF_A_CRITIC for k in _keys_of(profile, m)):
             profile = replace(profile, algorithm="grpo")
     own = found is None or (profile.name == frameworks.CANONICAL and not framework)
     if own and not any(keys.intersection(metric.keys) for metric in profile.metrics.values()):
-        if not any(note.died_of_numbers for note in builder.notes):
-            raise _nothing_known(builder, name)
+        if not log.died_of_numbers:
+            raise _nothing_known(log)
         return frameworks.as_written(frameworks.CANONICAL, keys)
     return profile
+
+
+def _other_algorithm(path: str) -> str | None:
+    """Return the method outside the PPO family that a file, or else its folder, is named after; None for any other."""
+    file = Path(path)
+    found = filter(None, map(method_of, (file.stem, file.parent.name)))
+    return next((None if method == PPO else method for method in found), None)
+
+
+def _of_groups(path: str) -> bool:
+    """Tell whether a file, or else its folder, is named after GRPO, and not after PPO as well."""
+    file = Path(path)
+    name = next((name.lower() for name in (file.stem, file.parent.name) if of_family(name)), "")
+    return "grpo" in name and "ppo" not in name.replace("grpo", "")
 
 
 def _keys_of(profile: Profile, metric: str) -> Iterable[str]:
@@ -117,18 +129,18 @@ def _detected(keys: frozenset[str], like: Profile | None) -> Profile | None:
     return found
 
 
-def death(builder: RunBuilder) -> str:
+def death(log: Log) -> str:
     """Return what a log without a metric says of the end of its run, nothing where it says nothing."""
-    end = next((note for note in reversed(builder.notes) if note.died), None)
+    end = next((note for note in reversed(log.notes) if note.died), None)
     return "" if end is None else f"; the run died before its first update: {end.text.partition(f'{DIED}: ')[2]}"
 
 
-def _nothing_known(builder: RunBuilder, name: str) -> DoctorError:
-    some = sorted(builder.keys)[:6]
-    asked = builder.finite([key for key in _in_order(builder) if key not in _NEVER_ASKED])
+def _nothing_known(log: Log) -> DoctorError:
+    some = sorted(log.keys)[:6]
+    asked = log.finite([key for key in _in_order(log) if key not in _NEVER_ASKED])
     example = next((key for key, values in asked.items() if not counts_up(values)), "NAME")
     return DoctorError(
-        f"{name}: {builder.records} records, but no metric that any rule knows{death(builder)}",
+        f"{log.name}: {log.records} records, but no metric that any rule knows{death(log)}",
         hint=f"its keys: {', '.join(some) or 'none'}; name them with --alias {example}=METRIC, for example"
         " episode_return, policy_loss, entropy; --framework NAME chooses a trainer",
     )
@@ -174,24 +186,24 @@ def _left(metric: MetricProfile, columns: Mapping[str, str]) -> MetricProfile:
     return replace(metric, keys=tuple(key for key in metric.keys if key not in columns))
 
 
-def _by_company(profile: Profile, builder: RunBuilder) -> Profile:
+def _by_company(profile: Profile, log: Log) -> Profile:
     """Return a profile with the columns that the others and the numbers settle, where the log is one of PPO."""
-    keys = builder.keys
+    keys = log.keys
     bare = {raw for raw in profile.fuzzy if words_of(raw)[-1] in BARE_CRITICS and _is_bare(raw)}
     bare |= {raw for raw in profile.fuzzy if is_named_so(raw)}
     profile = _without(profile, bare)
-    sizes = {key for key in clocks(keys) if is_size(builder.by_record(key))}
+    sizes = {key for key in clocks(keys) if is_size(log.by_record(key))}
     numbering = {*clocks(keys), *(key for names in profile.axis.values() for key in names), *_NEVER_ASKED} - sizes
     held = {name for name, metric in profile.metrics.items() if keys.intersection(metric.keys)}
     unknown = {*profile.unknown(keys), *(key for key in keys if _is_open(key))} - numbering
-    trained = [key for key in _in_order(builder) if not _of_evaluation(key)]
+    trained = [key for key in _in_order(log) if not _of_evaluation(key)]
     unknown |= sizes
     open_keys = [k for k in trained if k in unknown and (k in bare or metric_of(k) not in held)]
     first = next((key for key in open_keys if is_named_so(key)), None)
     open_keys = [key for key in open_keys if key != first]
     if not open_keys:
         return profile
-    columns = {key: builder.by_record(key) for key in open_keys[:MOST_FORMS]}
+    columns = {key: log.by_record(key) for key in open_keys[:MOST_FORMS]}
     with np.errstate(all="ignore"):  # logs hold NaN, infinity and numbers whose squares are
         found = unnamed.by_form(columns, held, keys, language=of_language(keys))
     metrics = {
@@ -230,21 +242,21 @@ def _of_answers(profile: Profile, metrics: Set[str]) -> Profile:
     return replace(profile, metrics=kept | {"response_length": replace(length, name="response_length")})
 
 
-def _with_standing_count(profile: Profile, builder: RunBuilder) -> Profile:
+def _with_standing_count(profile: Profile, log: Log) -> Profile:
     """Return a profile in which a count of updates that is one number in every record counts its optimizer steps.
 
     One that grows counts steps, passes or rollouts of the whole run; where it stands at 0 there were none of any.
     """
-    keys = builder.keys
+    keys = log.keys
     held = {name for name, metric in profile.metrics.items() if keys.intersection(metric.keys)}
     if not held.isdisjoint(OF_STEPS):
         return profile
     unknown = frozenset(profile.unknown(keys)) | set(clocks(keys))  # what stands is no clock
-    counts = [key for key in _in_order(builder) if key in unknown and _counts_updates(key)]
-    key, name = next((key for key in counts if _stands_at_a_count(builder.by_record(key))), None), OF_STEPS[0]
+    counts = [key for key in _in_order(log) if key in unknown and _counts_updates(key)]
+    key, name = next((key for key in counts if _stands_at_a_count(log.by_record(key))), None), OF_STEPS[0]
     if key is None and held & OF_UPDATES:
         counts = [key for key in clocks(keys) if key.lower() == STEPS]
-        key, name = next((key for key in counts if _counts_few(builder.by_record(key))), None), OF_STEPS[1]
+        key, name = next((key for key in counts if _counts_few(log.by_record(key))), None), OF_STEPS[1]
     if key is None:
         return profile
     metric = MetricProfile(name=name, keys=(key,))
@@ -281,12 +293,12 @@ def _is_open(key: str) -> bool:
     return words in GREEK_RATES or (len(words) == 1 and not PERFORMANCE.isdisjoint(words[0]))
 
 
-def settings_shown(profile: Profile, builder: RunBuilder) -> dict[str, float]:
+def settings_shown(profile: Profile, log: Log) -> dict[str, float]:
     """Return the settings that columns of a log by nobody's trainer show beside its metrics."""
     if not profile.inferred:
         return {}
     metrics = {metric: raw for raw, metric in profile.inferred.items()}
-    return left_over.settings_shown(builder.finite(builder.keys), metrics)
+    return left_over.settings_shown(log.finite(log.keys), metrics)
 
 
 def _of_evaluation(key: str) -> bool:
@@ -309,25 +321,25 @@ def _without(profile: Profile, keys: Set[str]) -> Profile:
     return replace(profile, metrics=kept, fuzzy={raw: name for raw, name in profile.fuzzy.items() if raw not in keys})
 
 
-def not_understood(profile: Profile, builder: RunBuilder) -> tuple[str, ...]:
+def not_understood(profile: Profile, log: Log) -> tuple[str, ...]:
     """Return the columns of a log by nobody's trainer that mean nothing to us, in the order of the log.
 
     What a known trainer's log holds beside its metrics is the task's own, but for what it costs: that is judged beside
     the reward.
     """
     if profile.name != frameworks.CANONICAL:
-        costs = profile.unknown(builder.keys)
-        return tuple(key for key in _in_order(builder) if key in costs and _COST.search(key))
-    numbering = {*clocks(builder.keys), *_NEVER_ASKED}
-    unknown = {key for key in profile.unknown(builder.keys) - numbering if metric_of(key) is None}
-    unknown -= {f"{key} {PLANNED}" for key in builder.keys}
-    asked = builder.finite([key for key in _in_order(builder) if key in unknown])
+        costs = profile.unknown(log.keys)
+        return tuple(key for key in _in_order(log) if key in costs and _COST.search(key))
+    numbering = {*clocks(log.keys), *_NEVER_ASKED}
+    unknown = {key for key in profile.unknown(log.keys) - numbering if metric_of(key) is None}
+    unknown -= {f"{key} {PLANNED}" for key in log.keys}
+    asked = log.finite([key for key in _in_order(log) if key in unknown])
     return tuple(key for key, values in asked.items() if not counts_up(values))
 
 
-def _in_order(builder: RunBuilder) -> Iterable[str]:
+def _in_order(log: Log) -> Iterable[str]:
     """Return the columns of a log in its order, each once."""
-    return dict.fromkeys(key for table in builder.tables for key in (*table.columns, *sorted(table.others)))
+    return dict.fromkeys(key for table in log.tables for key in (*table.columns, *sorted(table.others)))
 
 
 def missing_aliases(named: Mapping[str, str], keys: frozenset[str], settings: Mapping[str, ConfigValue]) -> list[Note]:

@@ -23,7 +23,7 @@ from ppo_doctor.trainers.config_formats import SCRIPTS
 
 if TYPE_CHECKING:
     from ppo_doctor.model.run import FloatArray, Series
-    from ppo_doctor.runs.builder import RunBuilder
+    from ppo_doctor.runs.log import Log
     from ppo_doctor.trainers.configuration import Found
     from ppo_doctor.trainers.profiles import Profile
 
@@ -222,11 +222,11 @@ class Record:
     log: str
 
     @classmethod
-    def of(cls, profile: Profile, builder: RunBuilder, own: Sequence[Found], log: str) -> Record:
-        """Return what the records of a builder say; its notes stay as they are."""
+    def of(cls, profile: Profile, log: Log, own: Sequence[Found]) -> Record:
+        """Return what the records of a log say; its notes stay as they are."""
         told = {name: metric for name in COMPARED if (metric := profile.metrics.get(name))}
-        series = builder.copy().series(replace(profile, metrics=told))
-        return cls(profile=profile, series=series, own=own, log=log)
+        series = log.copy().series(replace(profile, metrics=told))
+        return cls(profile=profile, series=series, own=own, log=log.path)
 
     def accepted(self, near: Sequence[Beside]) -> tuple[list[Found], list[Note]]:
         """Return the configurations beside the log that are its run's; notes say which are used, and why others not."""
@@ -276,9 +276,17 @@ class Record:
     def _compared(self, found: Found) -> list[Comparison]:
         named = configuration.canonical_settings(self.profile, [found])
         settings = {name: setting for name, setting in named.items() if setting.how != "default"}
-        each = (compare(settings, self.series) for compare in (_rate, _clip, _passes, _extent))
-        named_so = (_environment(found, self.own, self.log), _run_name(found, self.own, self.log))
-        return [c for c in (*each, *named_so) if c is not None]
+        schedule = settings.get("lr_schedule")
+        adaptive = not MOVES_RATE.isdisjoint(settings) or (schedule is not None and "adaptive" in str(schedule.value))
+        each = (
+            None if adaptive else _level("learning_rate", settings, self.series),
+            _level("clip_range", settings, self.series),
+            _passes(settings, self.series),
+            _extent(settings, self.series),
+            _environment(found, self.own, self.log),
+            _run_name(found, self.own, self.log),
+        )
+        return [c for c in each if c is not None]
 
 
 def _names(found: Sequence[Found]) -> str:
@@ -289,18 +297,13 @@ def _names(found: Sequence[Found]) -> str:
 
 
 def taken(
-    profile: Profile,
-    builder: RunBuilder,
-    log: str,
-    own: Sequence[Found],
-    near: Sequence[Beside],
-    given: Sequence[Found],
+    profile: Profile, log: Log, own: Sequence[Found], near: Sequence[Beside], given: Sequence[Found]
 ) -> tuple[list[Found], list[Note]]:
     """Return the configurations beside a log that are its run's, and notes on them, or on those that were named."""
     named = [found for found in given if found.source.path != "--set"]
     if not near and not named:
         return [], []
-    record = Record.of(profile, builder, own, log)
+    record = Record.of(profile, log, own)
     used, notes = record.accepted(near)
     return used, [*notes, *record.contradicted(named)]
 
@@ -324,17 +327,6 @@ def _values(series: Mapping[str, Series], name: str) -> FloatArray | None:
     held = series.get(name)
     values = finite_of(held.values) if held is not None else np.empty(0)
     return values if len(values) > 1 else None
-
-
-def _rate(settings: Mapping[str, Setting], series: Mapping[str, Series]) -> Comparison | None:
-    adaptive = not MOVES_RATE.isdisjoint(settings) or "adaptive" in str(
-        getattr(settings.get("lr_schedule"), "value", "")
-    )
-    return None if adaptive else _level("learning_rate", settings, series)
-
-
-def _clip(settings: Mapping[str, Setting], series: Mapping[str, Series]) -> Comparison | None:
-    return _level("clip_range", settings, series)
 
 
 def _level(name: str, settings: Mapping[str, Setting], series: Mapping[str, Series]) -> Comparison | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.run import Fact, Note, Run, Setting, SourceRef, SourceSummary
-from ppo_doctor.runs.reading import given_settings
+from ppo_doctor.runs.reading import constants, given_settings
 from ppo_doctor.trainers import configuration
 from ppo_doctor.trainers import detection as frameworks
 from ppo_doctor.trainers.detection import OF_PPO, imported, learns_from_replay, likeliest
@@ -17,9 +17,6 @@ from ppo_doctor.trainers.settings import JUDGED
 from ppo_doctor.trainers.updates import configured_updates
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ppo_doctor.model.run import Run, Setting
     from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.runs.reading import Request
     from ppo_doctor.trainers.configuration import Found
@@ -102,14 +99,15 @@ def _algorithm(profile: Profile, settings: Mapping[str, Setting]) -> str:
 def _checked(profile: Profile, settings: Mapping[str, Setting], values: Mapping[str, ConfigValue]) -> Note:
     """Return which settings are held against their domains, and how many keys have none."""
     found = {name: setting for name, setting in settings.items() if setting.how != "default"}
-    judged = sorted(setting.key for name, setting in found.items() if name in JUDGED and _is_number(setting.value))
+    judged = sorted(s.key for name, s in found.items() if name in JUDGED and is_number(s.value))
     others = len(values.keys() - {setting.key for setting in found.values()})
     of = f"settings of {profile.title}: {', '.join(judged)}" if judged else "no setting, for none holds a number"
     text = f"held against what is impossible, pointless and unusual: {len(judged) or ''} {of}".replace("  ", " ")
     return Note(text=f"{text}; keys that mean nothing to us: {others}")
 
 
-def _is_number(value: ConfigValue) -> bool:
+def is_number(value: ConfigValue) -> TypeGuard[int | float]:
+    """Tell whether a setting is a number; True and False are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -166,15 +164,17 @@ def supposed(run: Run, overrides: Mapping[str, ConfigValue]) -> Run:
         return run
     _check(run, overrides)
     profile = _profile(run)
-    told = {name: value for name, value in overrides.items() if name != K}
-    settings = dict(run.config) | {name: _setting(name, value) for name, value in told.items()}
-    constant = {name for name, metric in profile.metrics.items() if _holds(metric.constant_when, settings)}
+    told = {name: configuration.redact(name, value) for name, value in overrides.items() if name != K}
+    settings = dict(run.config) | {
+        name: Setting(key=name, value=value, how="configured", source=SUPPOSED) for name, value in told.items()
+    }
+    constant = constants(profile, settings)
     return replace(
         run,
         series={name: series for name, series in run.series.items() if name not in constant},
         facts=_facts(run, profile, settings, overrides),
         config=settings,
-        config_raw={**run.config_raw, **{name: configuration.redact(name, value) for name, value in told.items()}},
+        config_raw={**run.config_raw, **told},
         notes=(*run.notes, *(_note(name, value) for name, value in overrides.items())),
     )
 
@@ -189,20 +189,8 @@ def _check(run: Run, overrides: Mapping[str, ConfigValue]) -> None:
     for name, value in overrides.items():
         if name not in known:
             raise DoctorError(f"no setting '{name}'", hint=f"known: {', '.join(sorted(known))}", code=ExitCode.USAGE)
-        if name == K and not _positive(value):
+        if name == K and not (is_number(value) and 0 < value < 1e12):
             raise DoctorError(f"K = {value}: K is a positive number", hint="for example 4", code=ExitCode.USAGE)
-
-
-def _positive(value: ConfigValue) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e12
-
-
-def _setting(name: str, value: ConfigValue) -> Setting:
-    return Setting(key=name, value=configuration.redact(name, value), how="configured", source=SUPPOSED)
-
-
-def _holds(constant_when: Mapping[str, ConfigValue], settings: Mapping[str, Setting]) -> bool:
-    return any(key in settings and settings[key].value == value for key, value in constant_when.items())
 
 
 def _facts(

@@ -13,61 +13,28 @@ from pathlib import Path
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.readers import holds_records
 from ppo_doctor.readers.sniffing import holds_lines_of_numbers
-from ppo_doctor.runs.folders import (
+from ppo_doctor.runs.layouts import (
     COMPLETIONS,
     LOG_NAMES,
     MAY_HOLD_SETTINGS,
     NAMED_DUMPS,
     NOT_LOGS,
     Folder,
+    RunSource,
     Walker,
+    combined,
     is_config,
     is_read,
     is_script,
     of_a_project,
+    regrouped,
     role_of,
+    runs_in,
     says_log,
 )
-from ppo_doctor.runs.layouts import RunSource, regrouped, runs_in
-
-
-def with_records(pages: Sequence[Path]) -> list[Path]:
-    """Return the pages that hold records."""
-    return [page for page in pages if holds_records(page)]
-
-
-def instead(files: Sequence[Path], pages: Sequence[Path]) -> list[Path]:
-    """Return the pages that hold records where none of some files does, the files else."""
-    if not pages or any(map(holds_records, files)):
-        return list(files)
-    return with_records(pages) or list(files)
-
-
-def of_a_run(folder: Folder) -> list[Path]:
-    """Return the pages in a folder or below it that are not those of a project."""
-    return [page for below in folder.walk() for page in below.of("page") if not of_a_project(page)]
-
-
-def of_projects(folder: Folder) -> list[Path]:
-    """Return the pages in a folder or below it that are those of a project."""
-    return [page for below in folder.walk() for page in below.of("page") if of_a_project(page)]
-
-
-def of_numbers(tree: Folder, most: int) -> list[Path]:
-    """Return the files of a suffix that says nothing, in a folder without any log, that are lines of numbers.
-
-    So many are opened at most.
-    """
-    files = (path for below in tree.walk() for path in below.of("junk") if not NOT_LOGS.fullmatch(path.name))
-    return [path for path in islice(files, most) if holds_lines_of_numbers(path)]
-
 
 #: Files of a folder that say by nothing that they are logs, and are looked into all the same.
 MOST_LOOKED_INTO = 500
-
-__all__ = ["LOG_NAMES", "RunSource", "gather", "is_dump", "log_in", "named", "sources_in"]
-
-
 #: Configurations of a folder without a log that are looked into.
 MOST_SETTINGS = 50
 
@@ -105,7 +72,7 @@ def gather(
         sources = [one for source in sources for one in _one_each(source)]
     elif sources and (together or (len(sources) > 1 and _of_one_folder(found))):
         one_run = bool(found.configs) and _of_other_kinds(found)
-        sources = [_all_in_one(sources, together=together or one_run)]
+        sources = [combined(sources, together=together or one_run)]
     return _with_named(sources, found, together=together, separate=separate), found.missing
 
 
@@ -211,49 +178,62 @@ def is_dump(path: Path) -> bool:
     return bool(named) or role_of(path) == "dump"
 
 
-def log_in(folder: Path) -> Path:
-    """Return the log of the first run in a folder, as far as names tell.
+def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
+    """Return the runs in a folder, and the dumps in one that holds no log.
 
     Raises:
-        DoctorError: there is no log in it (exit code 3).
+        DoctorError: there is neither in it (exit code 3).
     """
-    return Path(sources_in(folder)[0].log)
-
-
-def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
     walker = Walker()
     tree = walker.read(folder)
     sources = regrouped(list(runs_in(tree)))
     if not sources:
         sources = [RunSource(logs=tuple(map(str, held))) for below in tree.walk() if (held := below.of("episodes"))]
     if not sources:
-        # Nothing that says it is a log: whatever may be one is looked into, and notes where that holds none.
-        doubtful = [path for below in tree.walk() for path in below.of("text", "table", "model")]
-        if len(doubtful) > MOST_LOOKED_INTO:
-            walker.told.append(
-                f"only {MOST_LOOKED_INTO:,} of {len(doubtful):,} files that may be logs were looked into"
-            )
-            doubtful = sorted(doubtful, key=lambda path: not says_log(str(path)))[:MOST_LOOKED_INTO]
-        doubtful = instead(doubtful, of_a_run(tree)[:MOST_LOOKED_INTO])
-        sources = [RunSource(logs=(), perhaps=tuple(map(str, doubtful)))] if doubtful else []
+        sources = _looked_into(_doubtful(tree, walker))
     sure = any(source.logs for source in sources)
     sources = [
         replace(source, doubtful=sure and not any(map(says_log, source.logs + source.perhaps))) for source in sources
     ]
     dumps = [] if sources else [path for below in tree.walk() for path in below.of("dump")]
     if not sources and not dumps:
-        sources = _of_settings(tree)
+        sources = _of_settings(tree) or _looked_into(_last_resort(tree))
     if not sources and not dumps:
-        held = with_records(of_projects(tree)[:MOST_LOOKED_INTO])
-        held = held or of_numbers(tree, MOST_LOOKED_INTO)
-        sources = [RunSource(logs=(), perhaps=tuple(map(str, held)))] if held else []
-    if not sources and not dumps:
-        told = "; ".join(walker.told)
-        hint = told or f"looked for {', '.join(LOG_NAMES)}, *.jsonl, event files, *.wandb and more"
+        hint = "; ".join(walker.told) or f"looked for {', '.join(LOG_NAMES)}, *.jsonl, event files, *.wandb and more"
         raise DoctorError(f"{folder}: no log in this folder", hint=hint)
     if sources and walker.told:
         sources[0] = replace(sources[0], told=(*sources[0].told, *walker.told))
     return sources, dumps
+
+
+def _looked_into(paths: Sequence[Path]) -> list[RunSource]:
+    """Return files that may be logs as one source."""
+    return [RunSource(logs=(), perhaps=tuple(map(str, paths)))] if paths else []
+
+
+def _doubtful(tree: Folder, walker: Walker) -> list[Path]:
+    """Return what may be a log in a folder where nothing says that it is: pages where no other file holds records."""
+    found = [path for below in tree.walk() for path in below.of("text", "table", "model")]
+    if len(found) > MOST_LOOKED_INTO:
+        walker.told.append(f"only {MOST_LOOKED_INTO:,} of {len(found):,} files that may be logs were looked into")
+        found = sorted(found, key=lambda path: not says_log(str(path)))[:MOST_LOOKED_INTO]
+    pages = _pages(tree, of_project=False)
+    if not pages or any(map(holds_records, found)):
+        return found
+    return list(filter(holds_records, pages)) or found
+
+
+def _last_resort(tree: Folder) -> list[Path]:
+    """Return the pages of a project that hold records, else files of any suffix that are lines of numbers."""
+    pages = list(filter(holds_records, _pages(tree, of_project=True)))
+    files = (path for below in tree.walk() for path in below.of("junk") if not NOT_LOGS.fullmatch(path.name))
+    return pages or [path for path in islice(files, MOST_LOOKED_INTO) if holds_lines_of_numbers(path)]
+
+
+def _pages(tree: Folder, *, of_project: bool) -> list[Path]:
+    """Return the pages of text in a folder or below it, those of a project (README.md) or all others."""
+    pages = (path for below in tree.walk() for path in below.of("page") if of_a_project(path) == of_project)
+    return list(islice(pages, MOST_LOOKED_INTO))
 
 
 def _of_settings(folder: Folder) -> list[RunSource]:
@@ -305,18 +285,6 @@ def _one_each(source: RunSource) -> list[RunSource]:
     doubtful = source.doubtful or bool(logs)
     logs += [replace(source, logs=(), perhaps=(path,), doubtful=doubtful) for path in source.perhaps]
     return [replace(one, told=source.told if one is logs[0] else ()) for one in logs]
-
-
-def _all_in_one(sources: Sequence[RunSource], *, together: bool) -> RunSource:
-    return RunSource(
-        logs=tuple(log for source in sources for log in source.logs),
-        perhaps=tuple(log for source in sources for log in source.perhaps),
-        folders=tuple(dict.fromkeys(folder for source in sources for folder in source.folders)),
-        dumps=tuple(dump for source in sources for dump in source.dumps),
-        tensors=tuple(path for source in sources for path in source.tensors),
-        told=tuple(text for source in sources for text in source.told),
-        together=together,
-    )
 
 
 def _with_named(sources: list[RunSource], found: _Given, *, together: bool, separate: bool) -> list[RunSource]:

@@ -15,15 +15,16 @@ from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import Note, Run, Series, SourceRef
 from ppo_doctor.runs.agreement import Agreement, averages, compared, of_minibatches, overlap
 from ppo_doctor.runs.columns import listed
-from ppo_doctor.runs.contents import contents_of, read_file
-from ppo_doctor.runs.folders import role_of
-from ppo_doctor.runs.reading import NOTEBOOK, Content, Request, died_of_numbers, nothing_in, runs_in
+from ppo_doctor.runs.joining import logs_of
+from ppo_doctor.runs.layouts import role_of
+from ppo_doctor.runs.reading import NOTEBOOK, Request, nothing_in, read_file, runs_in
 from ppo_doctor.trainers import detection as frameworks
 
 if TYPE_CHECKING:
     from ppo_doctor.model.run import IntArray
-    from ppo_doctor.runs.contents import ReadFile
+    from ppo_doctor.runs.joining import ReadFile
     from ppo_doctor.runs.layouts import RunSource
+    from ppo_doctor.runs.log import Log
     from ppo_doctor.trainers.profiles import Profile
 
 #: How much a finite value counts in the search for the richest file: a console prints few digits, and Ray's
@@ -56,14 +57,14 @@ class Outcome:
     broken: list[DoctorError]
 
 
-@dataclass(slots=True, repr=False, eq=False)
+@frozen(kw_only=False, eq=False)
 class _Reading:
-    """One run as one file, or one chain of files, tells it."""
+    """One run as one file, or one chain of files, shows it."""
 
     run: Run
-    content: Content
+    log: Log
+    #: whether the file was named, or is a run's by its name
     named: bool
-    worth: float
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -93,20 +94,19 @@ def read_source(source: RunSource, request: Request, read: ReadFile = read_file)
         from ppo_doctor.runs.config_runs import run_of_settings
 
         return Outcome([run_of_settings(source.config[0], request)], [])
-    contents, failed = contents_of(source, request, read)
-    readings, refused = _readings(source, contents, request)
-    failed |= refused
+    logs, failed = logs_of(source, request, read)
+    readings = _readings(source, logs, request, failed)
     if not readings:
-        if not source.logs or {content.container for content in contents} != {SAVED_MODEL}:
+        if not source.logs or {log.container for log in logs} != {SAVED_MODEL}:
             raise _nothing(source, failed)
         from ppo_doctor.runs.config_runs import run_of_settings
 
-        lent = [found for content in contents for found in content.embedded]
+        lent = [found for log in logs for found in log.embedded]
         return Outcome([run_of_settings(Path(source.log), request, lent)], [])
     readings, supervised = _without_supervised(readings)
-    piles = _piles(source, sorted(readings, key=lambda reading: -reading.worth))
-    order = [reading.run.id for reading in readings]
-    piles.sort(key=lambda pile: min(order.index(reading.run.id) for reading in pile.readings))
+    piles = _piles(source, sorted(readings, key=_worth, reverse=True))
+    places = {id(reading): place for place, reading in enumerate(readings)}
+    piles.sort(key=lambda pile: min(places[id(reading)] for reading in pile.readings))
     runs = [_merged(pile, request) for pile in piles]
     broken = _broken(source, failed)
     told = [error for path, error in failed.items() if error not in broken and _meant(source, path)]
@@ -119,34 +119,35 @@ def read_source(source: RunSource, request: Request, read: ReadFile = read_file)
 
 
 def _readings(
-    source: RunSource, contents: Sequence[Content], request: Request
-) -> tuple[list[_Reading], dict[str, DoctorError]]:
-    """Return what each content says of its run; a content without records only lends its settings to the others."""
-    held = [content for content in contents if content.builder.records] or [
-        c for c in contents if died_of_numbers(c.builder)
-    ]
-    settings = [found for content in contents if not content.builder.records for found in content.embedded]
-    ends = [n for c in contents if c not in held and not c.builder.records for n in c.builder.notes if n.of_the_run]
-    marks = [mark for content in held for mark in _marks(content)]
+    source: RunSource, logs: Sequence[Log], request: Request, failed: dict[str, DoctorError]
+) -> list[_Reading]:
+    """Return the runs of each log; one that holds none joins those that failed.
+
+    A log without records only lends its settings to the others.
+    """
+    held = [log for log in logs if log.records] or [log for log in logs if log.died_of_numbers]
+    bare = [log for log in logs if not log.records]
+    settings = [found for log in bare for found in log.embedded]
+    silent = [log for log in bare if log not in held]
+    ends = [note for log in silent for note in log.notes if note.of_the_run]
+    marks = [mark for log in held for mark in _marks(log)]
     if len(marks) == len(set(marks)):  # else there are several runs, and nobody knows whose the settings are
-        for content in held:
-            content.embedded += settings
-            content.builder.notes += ends
-    like = _like(held)
+        for log in held:
+            log.embedded += settings
+            log.notes += ends
+    failed |= {log.name: nothing_in(log) for log in silent if not (held and log.embedded)}
+    like = _like(held) if len(held) > 1 else None
     readings: list[_Reading] = []
-    silent = [content for content in contents if not content.builder.records and content not in held]
-    empty = [content for content in silent if not (held and content.embedded)]
-    failed = {content.name: nothing_in(content) for content in empty}
-    for content in held:
+    for log in held:
         try:
-            runs = runs_in(content, request, like=like)
+            runs = runs_in(log, request, like=like)
         except DoctorError as error:
             if len(held) == 1:
                 raise
-            failed[content.name] = error
+            failed[log.name] = error
             continue
-        readings += [_Reading(run, content, content.path in source.logs, _worth(run)) for run in runs]
-    return readings, failed
+        readings += [_Reading(run, log, log.path in source.logs) for run in runs]
+    return readings
 
 
 def _without_supervised(readings: list[_Reading]) -> tuple[list[_Reading], list[Note]]:
@@ -154,8 +155,8 @@ def _without_supervised(readings: list[_Reading]) -> tuple[list[_Reading], list[
 
     Notebooks fine-tune a model on answers first, and then train it by their rewards.
     """
-    rewarded = {reading.content.path for reading in readings if not reading.run.series.keys() <= SUPERVISED}
-    left_out = [r for r in readings if r.run.series.keys() <= SUPERVISED and r.content.path in rewarded]
+    rewarded = {reading.log.path for reading in readings if not reading.run.series.keys() <= SUPERVISED}
+    left_out = [r for r in readings if r.run.series.keys() <= SUPERVISED and r.log.path in rewarded]
     notes = [
         Note(
             text=f"not judged: {len(r.run.series['loss'])} records from here on hold a loss, no reward (fine-tuning)",
@@ -167,18 +168,18 @@ def _without_supervised(readings: list[_Reading]) -> tuple[list[_Reading], list[
     return [reading for reading in readings if reading not in left_out], notes
 
 
-def _like(contents: Sequence[Content]) -> Profile | None:
-    """Return the framework that the keys of the largest content show which show one."""
-    for content in sorted(contents, key=lambda content: -len(content.builder.keys)):
-        profile = frameworks.detect(content.builder.keys)
+def _like(logs: Sequence[Log]) -> Profile | None:
+    """Return the framework that the keys of the largest log show which show one."""
+    for log in sorted(logs, key=lambda log: -len(log.keys)):
+        profile = frameworks.detect(log.keys)
         if profile is not None and profile.ppo_family and profile.name != frameworks.CANONICAL:
             return profile
     return None
 
 
-def _worth(run: Run) -> float:
-    source = run.sources[0]
-    points = sum(map(_points, run.series.values()))
+def _worth(reading: _Reading) -> float:
+    source = reading.run.sources[0]
+    points = sum(map(_points, reading.run.series.values()))
     return points * WORTH.get(source.container, 1.0) * FIRST_NAMES.get(Path(source.path).name, 1.0)
 
 
@@ -193,7 +194,7 @@ def _points(series: Series) -> int:
 def _piles(source: RunSource, readings: Sequence[_Reading]) -> list[_Pile]:
     piles: list[_Pile] = []
     for reading in readings:
-        marks = _marks(reading.content)
+        marks = _marks(reading.log)
         for pile in piles:
             of_one_file = not source.together and bool(marks & pile.marks)
             if of_one_file and len(readings) > MANY_RUNS:
@@ -227,28 +228,28 @@ def _same_run(main: _Reading, reading: _Reading, agreement: Agreement) -> bool:
 
 def _shown_again(main: _Reading, reading: _Reading, agreement: Agreement) -> bool:
     """Tell whether a notebook shows the records of a run twice: a table of its training, and later a longer one."""
-    one = main.content.container == NOTEBOOK and main.content.path == reading.content.path
+    one = main.log.container == NOTEBOOK and main.log.path == reading.log.path
     return one and agreement.share is not None and agreement.share >= FOUND_ALIKE
 
 
 def _prints(main: _Reading, reading: _Reading) -> bool:
     """Tell whether one is a console and the other a log of its folder or below: what a run prints and what it logs."""
-    printed = [each for each in (main, reading) if each.content.container == "console"]
+    printed = [each for each in (main, reading) if each.log.container == "console"]
     logged = [each for each in (main, reading) if each not in printed]
     if len(printed) != 1:
         return False
-    place, path = Path(printed[0].content.path).parent, Path(logged[0].content.path)
+    place, path = Path(printed[0].log.path).parent, Path(logged[0].log.path)
     return place in path.parents
 
 
-def _marks(content: Content) -> frozenset[object]:
-    """Return what contents of one run cannot share: runs of one file, and event files that start over, are several.
+def _marks(log: Log) -> frozenset[object]:
+    """Return what logs of one run cannot share: runs of one file, and event files that start over, are several.
 
     So are the runs of two notebooks: nobody writes one run into both.
     """
-    chained = content.container in ("tfevents", "wandb")
-    folder: set[object] = {(content.container, Path(content.path).parent)} if chained else set()
-    return frozenset({content.path, *folder, *({NOTEBOOK} if content.container == NOTEBOOK else ())})
+    chained = log.container in ("tfevents", "wandb")
+    folder: set[object] = {(log.container, Path(log.path).parent)} if chained else set()
+    return frozenset({log.path, *folder, *({NOTEBOOK} if log.container == NOTEBOOK else ())})
 
 
 def _merged(pile: _Pile, request: Request) -> Run:
@@ -273,12 +274,13 @@ def _merged(pile: _Pile, request: Request) -> Run:
 def _configured(pile: _Pile, request: Request) -> Run:
     """Return the richest reading with the settings that stand in the run's other files, too."""
     main = pile.main
-    further = [found for reading in pile.readings[1:] for found in reading.content.embedded]
-    fresh = [found for found in further if found not in main.content.embedded]
-    if not fresh or any(reading.content is main.content for reading in pile.readings[1:]):
+    further = [found for reading in pile.readings[1:] for found in reading.log.embedded]
+    fresh = [found for found in further if found not in main.log.embedded]
+    if not fresh or any(reading.log is main.log for reading in pile.readings[1:]):
         return main.run
-    content = replace(main.content, builder=main.content.builder.copy(), embedded=[*main.content.embedded, *fresh])
-    runs = runs_in(content, request, like=frameworks.profile(main.run.framework))
+    log = main.log.copy()
+    log.embedded += fresh
+    runs = runs_in(log, request, like=frameworks.profile(main.run.framework))
     return next((run for run in runs if run.id == main.run.id), main.run)
 
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ppo_doctor import readers
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.model.run import Fact, Note, Run, SourceRef, SourceSummary
+from ppo_doctor.model.run import Fact, Note, Run, SourceRef
 from ppo_doctor.model.words import SEVERAL_RUNS
 from ppo_doctor.readers.table import CELL, RUN_KEYS, SECTION, EmbeddedConfig, Table, numbered_columns, of_several
 from ppo_doctor.runs import columns, config_agreement
 from ppo_doctor.runs import splitting as monitors
-from ppo_doctor.runs.builder import RunBuilder
 from ppo_doctor.runs.cleaning import cut, notes_on, text_cells, uses, whole_means, without_factors
 from ppo_doctor.runs.columns import names_guessed, rescaled
-from ppo_doctor.runs.splitting import by_lines, by_name, settings_apart, split, summaries_apart
+from ppo_doctor.runs.log import Log
+from ppo_doctor.runs.splitting import settings_apart, split, summaries_apart
 from ppo_doctor.trainers import configuration
 from ppo_doctor.trainers import detection as frameworks
 from ppo_doctor.trainers.column_values import generations, settled
@@ -61,82 +62,57 @@ class Request:
     debug: bool = False
 
 
-@dataclass(slots=True, kw_only=True, repr=False, eq=False)
-class Content:
-    """What one source held, in native names: records, notes, and configurations that stood among them.
+def read_file(path: str, folders: tuple[Path, ...], request: Request, *, growing: bool = False) -> Log:
+    """Read one file or store; of text that is `growing`, a last line without an end is left out.
 
-    `suffix` tells the runs of one source apart; `folders` are further places in which a configuration may lie.
+    Raises:
+        DoctorError: as `readers.read`.
     """
+    if path != "-" and Path(path).is_dir():
+        from ppo_doctor.readers import metric_files
 
-    path: str
-    container: str
-    builder: RunBuilder
-    suffix: str = ""
-    embedded: list[Found] = field(default_factory=list)
-    folders: tuple[Path, ...] = ()
-    #: what somebody named its columns and settings
-    named: Mapping[str, str] = field(default_factory=dict)
-    #: names of the columns of a table, in their order
-    header: tuple[str, ...] = ()
-    #: lines from which on records are of another method, and which
-    sections: list[tuple[int, str]] = field(default_factory=list)
-    #: one summary for each file that was joined to the first
-    joined: tuple[SourceSummary, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Return what the run is called until its files are merged."""
-        return self.path + self.suffix
-
-    @property
-    def summary(self) -> SourceSummary:
-        """Return how much of this source was used."""
-        skipped = sum(note.count for note in self.builder.notes if note.kind == "skipped")
-        records = self.builder.records + skipped
-        return SourceSummary(path=self.path, container=self.container, records=records, skipped=skipped)
-
-    def extend(self, other: Content) -> None:
-        """Add the next file of the same run."""
-        self.joined = (*(self.joined or (self.summary,)), other.summary)
-        self.builder.extend(other.builder)
-        self.embedded += other.embedded
+        if metric_files.is_mlflow_run(Path(path)):
+            return collect(path, "mlflow", metric_files.read_mlflow_run(Path(path)), folders, request)
+        return collect(path, "csv", metric_files.read_csv_run(Path(path)), folders, request)
+    container, stream = readers.read(path, growing=growing)
+    return collect(path, container, stream, folders, request)
 
 
-def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Path, ...], request: Request) -> Content:
+def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Path, ...], request: Request) -> Log:
     """Gather the items of one source; secrets are taken out on the way in.
 
     Raises:
         DoctorError: a file of names beside it cannot be read or means nothing (exit code 2).
     """
     named = columns.given(path, request.project_aliases, request.aliases)
-    content = Content(path=path, container=container, builder=RunBuilder(path=path), folders=folders, named=named)
+    log = Log(path=path, container=container, folders=folders, named=named)
     factors: dict[str, str] = {}
     for item in items:
         if isinstance(item, Table):
             table, says = without_factors(item, named)
             factors |= says
-            content.header = max(content.header, tuple(table.columns), key=len)
-            content.builder.append(_lean(table, named))
+            log.header = max(log.header, tuple(table.columns), key=len)
+            log.tables.append(_lean(table, named))
         elif isinstance(item, EmbeddedConfig) and SECTION in item.values:
-            content.sections.append((item.source.line or 0, str(item.values[SECTION])))
+            log.sections.append((item.source.line or 0, str(item.values[SECTION])))
         elif isinstance(item, EmbeddedConfig):
             redacted = {key: configuration.redact(key, value) for key, value in item.values.items()}
-            content.embedded.append(Found(values=redacted, source=item.source))
+            log.embedded.append(Found(values=redacted, source=item.source))
         else:
-            content.builder.notes.append(replace(item, text=configuration.redact_text(item.text)))
+            log.notes.append(replace(item, text=configuration.redact_text(item.text)))
     source = SourceRef(path=path)
-    content.builder.notes += [Note(text=text, source=source) for text in factors.values()]
-    content.builder.tables, closing = summaries_apart(content.builder.tables)
+    log.notes += [Note(text=text, source=source) for text in factors.values()]
+    log.tables, closing = summaries_apart(log.tables)
     if closing:
         text = "a summary of the whole training is no record, and is not used"
-        content.builder.notes.insert(0, Note(text=text, source=SourceRef(path=path, line=closing[0])))
-    content.builder.tables, settings = settings_apart(of_several(content.builder.tables))
+        log.notes.insert(0, Note(text=text, source=SourceRef(path=path, line=closing[0])))
+    log.tables, settings = settings_apart(of_several(log.tables))
     for line, values in settings:
         redacted = {key: configuration.redact(key, value) for key, value in values.items()}
-        content.embedded.append(Found(values=redacted, source=SourceRef(path=path, line=line)))
-    if monitors.is_monitor(content.builder.tables):
-        content.builder.tables = monitors.with_steps(content.builder.tables)
-    return content
+        log.embedded.append(Found(values=redacted, source=SourceRef(path=path, line=line)))
+    if monitors.is_monitor(log.tables):
+        log.tables = monitors.with_steps(log.tables)
+    return log
 
 
 def _lean(table: Table, named: Iterable[str]) -> Table:
@@ -152,78 +128,32 @@ def _lean(table: Table, named: Iterable[str]) -> Table:
     return replace(table, columns=kept, others=frozenset(table.columns.keys() - kept.keys()))
 
 
-def told_apart(content: Content) -> list[Content]:
-    """Return the runs of a tracker's database, or of the cells of a notebook, as contents of their own.
-
-    They may have nothing in common, not even the trainer.
-    """
-    if content.container == NOTEBOOK:
-        parts = by_lines(content.builder.tables, [_line(found) for found in content.embedded if CELL in found.values])
-    else:
-        parts = by_name(content.builder.tables) if content.container == "sqlite" else []
-    if len(parts) < 2:
-        return [content]
-    return [own_content(content, tables, f"#{number}") for number, tables in enumerate(parts, start=1)]
-
-
-def own_content(content: Content, tables: list[Table], suffix: str) -> Content:
-    """Return some tables of a content, with what stood among them, as a content of its own."""
-    first, last = min(int(table.lines[0]) for table in tables), max(int(table.lines[-1]) for table in tables)
-    # What a cell of a notebook printed before its first record is its own.
-    first = max((line for f in content.embedded if CELL in f.values and (line := _line(f)) < first), default=first)
-
-    def within(source: SourceRef | None) -> bool:
-        return source is None or source.line is None or first <= source.line <= last
-
-    return Content(
-        path=content.path,
-        container=content.container,
-        suffix=suffix,
-        builder=RunBuilder(
-            path=content.path, tables=tables, notes=[note for note in content.builder.notes if within(note.source)]
-        ),
-        embedded=[found for found in content.embedded if within(found.source)],
-        folders=content.folders,
-        named=content.named,
-    )
-
-
-def runs_in(content: Content, request: Request, *, like: Profile | None = None) -> list[Run]:
-    """Return every run in a source, each with its configuration.
+def runs_in(log: Log, request: Request, *, like: Profile | None = None) -> list[Run]:
+    """Return every run in a log, each with its configuration.
 
     `like` is the profile of the run's other files, for a file whose keys alone show none.
 
     Raises:
         DoctorError: no record, no metric that we know, or not a run of the PPO family (exit code 3).
     """
-    builder, path = content.builder, content.path
-    if not builder.records and not died_of_numbers(builder):
-        raise nothing_in(content)
-    profile = columns.profile_of(builder, content.name, framework=request.framework, like=like, named=content.named)
-    beside = _beside(content, request, profile)
-    outer = _Outer(
-        path=path, container=content.container, request=request, profile=profile, beside=beside, joined=content.joined
-    )
-    builder.turn_forward(profile)
-    parts = parts_of(content, profile)
+    if not log.records and not log.died_of_numbers:
+        raise nothing_in(log)
+    profile = columns.profile_of(log, framework=request.framework, like=like)
+    beside = _beside(log, request, profile)
+    log.turn_forward(profile)
+    parts = parts_of(log, profile)
     if len(parts) == 1:
-        return [_run(outer, builder, content.embedded, content.suffix)]
-    return _runs(outer, [_part(content, tables) for tables in parts])
+        return [_run(log, request, profile, beside)]
+    return _runs([_part(log, tables, number) for number, tables in enumerate(parts, start=1)], request, profile, beside)
 
 
-def died_of_numbers(builder: RunBuilder) -> bool:
-    """Tell whether a log ends in an exception about numbers that are not finite: then its end alone is judged."""
-    return any(note.died_of_numbers for note in builder.notes)
-
-
-def nothing_in(content: Content) -> DoctorError:
-    """Return what is said of a content without a record: of what the run died, if it did, else what stands there."""
-    notes = content.builder.notes
-    if told := columns.death(content.builder):
-        return DoctorError(f"{content.name}: no record{told}", hint=_OF_A_CRASH)
-    hint = str(notes[0]) if notes else "did the run crash before its first update?"
-    what = "settings, but no record of a metric," if content.embedded else "no record"
-    return DoctorError(f"{content.name}: {what} in this {content.container}", hint=hint)
+def nothing_in(log: Log) -> DoctorError:
+    """Return what is said of a log without a record: of what the run died, if it did, else what stands there."""
+    if told := columns.death(log):
+        return DoctorError(f"{log.name}: no record{told}", hint=_OF_A_CRASH)
+    hint = str(log.notes[0]) if log.notes else "did the run crash before its first update?"
+    what = "settings, but no record of a metric," if log.embedded else "no record"
+    return DoctorError(f"{log.name}: {what} in this {log.container}", hint=hint)
 
 
 _OF_A_CRASH = "nothing was trained: mend what the last frame shows, and run it again"
@@ -233,7 +163,7 @@ _OF_A_CRASH = "nothing was trained: mend what the last frame shows, and run it a
 MOST_BEGINS = 8
 
 
-def _runs(outer: _Outer, parts: Sequence[tuple[RunBuilder, list[Found]]]) -> list[Run]:
+def _runs(parts: Sequence[Log], request: Request, profile: Profile, beside: Sequence[Beside]) -> list[Run]:
     """Return the run of each part; one that holds nothing to judge is a note on the first that does.
 
     Raises:
@@ -241,9 +171,9 @@ def _runs(outer: _Outer, parts: Sequence[tuple[RunBuilder, list[Found]]]) -> lis
     """
     runs: list[Run] = []
     failed: list[DoctorError] = []
-    for n, (builder, embedded) in enumerate(parts, start=1):
+    for part in parts:
         try:
-            runs.append(_run(outer, builder, embedded, f"#{n}"))
+            runs.append(_run(part, request, profile, beside))
         except DoctorError as error:
             if error.code != ExitCode.NOTHING_TO_JUDGE:
                 raise
@@ -251,21 +181,21 @@ def _runs(outer: _Outer, parts: Sequence[tuple[RunBuilder, list[Found]]]) -> lis
     if not runs:
         raise failed[0]
     unjudged = tuple(Note(text=f"not judged: {error.message}") for error in failed)
-    begins = [str(min(int(table.lines[0]) for table in builder.tables)) for builder, _ in parts]
+    begins = [str(min(int(table.lines[0]) for table in part.tables)) for part in parts]
     held = f"it holds {len(parts)} {SEVERAL_RUNS} {', '.join(begins[:MOST_BEGINS])}"
     more = f" and {len(begins) - MOST_BEGINS} more" * (len(begins) > MOST_BEGINS) + "; each is judged by itself"
-    said = Note(text=held + more, source=SourceRef(path=outer.path), kind="said")
+    said = Note(text=held + more, source=SourceRef(path=parts[0].path), kind="said")
     runs = [replace(run, notes=(said, *run.notes)) for run in runs]
     return [replace(runs[0], notes=(*runs[0].notes, *unjudged)), *runs[1:]]
 
 
-def parts_of(content: Content, profile: Profile) -> list[list[Table]]:
-    """Return the tables of each run in a content; files that were joined are one."""
-    if content.container in TOLD_APART or content.joined:
-        return [content.builder.tables]
-    own = [found for found in content.embedded if found.source.path == content.path]  # lent settings divide nothing
+def parts_of(log: Log, profile: Profile) -> list[list[Table]]:
+    """Return the tables of each run in a log; files that were joined are one."""
+    if log.container in TOLD_APART or log.joined:
+        return [log.tables]
+    own = [found for found in log.embedded if found.source.path == log.path]  # lent settings divide nothing
     lines = [_line(found) for found in own if _is_of_a_run(found, profile)]
-    return split(content.builder.tables, content.builder.steps(profile), lines)
+    return split(log.tables, log.steps(profile), lines)
 
 
 def _line(found: Found) -> int:
@@ -279,40 +209,26 @@ def _is_of_a_run(found: Found, profile: Profile) -> bool:
     return config_files.known_settings(found, profile) > 0
 
 
-@frozen
-class _Outer:
-    """What the runs of one log share."""
-
-    path: str
-    container: str
-    request: Request
-    profile: Profile
-    beside: list[Beside]
-    joined: tuple[SourceSummary, ...]
-
-
-def _part(content: Content, tables: list[Table]) -> tuple[RunBuilder, list[Found]]:
-    """Return one run's tables, notes and the nearest configuration above or within it."""
-    builder = content.builder
+def _part(log: Log, tables: list[Table], number: int) -> Log:
+    """Return one run of a log, with its notes and the nearest configuration above or within it."""
     last = max(int(table.lines[-1]) for table in tables)
-    notes = [note for note in builder.notes if note.source is None or (note.source.line or 0) <= last]
-    above = [found for found in content.embedded if _line(found) <= last]
-    return RunBuilder(path=builder.path, tables=tables, notes=notes), [f for f in above if CELL not in f.values][-1:]
+    notes = [note for note in log.notes if note.source is None or (note.source.line or 0) <= last]
+    above = [found for found in log.embedded if _line(found) <= last and CELL not in found.values]
+    return replace(log, tables=tables, notes=notes, embedded=above[-1:], suffix=f"#{number}")
 
 
-def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: str) -> Run:
-    profile, path = outer.profile, outer.path
-    summary = Content(path=path, container=outer.container, builder=builder).summary
-    embedded = [found for found in embedded if CELL not in found.values]
-    given = given_settings(outer.request)
-    if shown := columns.settings_shown(profile, builder):
+def _run(log: Log, request: Request, profile: Profile, near: Sequence[Beside]) -> Run:
+    path, summary = log.path, log.summary
+    embedded = [found for found in log.embedded if CELL not in found.values]
+    given = given_settings(request)
+    if shown := columns.settings_shown(profile, log):
         embedded = [*embedded, Found(values=shown, source=SourceRef(path=path))]
-    beside, said = config_agreement.taken(profile, builder, path, embedded, outer.beside, given)
+    beside, said = config_agreement.taken(profile, log, embedded, near, given)
     found = [*given, *embedded, *beside]
     settings = configuration.canonical_settings(profile, found)
-    configuration.check_given(outer.request.settings, profile)
-    profile = _without_constants(profile, settings, builder)
-    whole, restored = whole_means(profile, settings, builder.series(profile), path)
+    configuration.check_given(request.settings, profile)
+    profile = _without_constants(profile, settings, log)
+    whole, restored = whole_means(profile, settings, log.series(profile), path)
     # of a log that no framework's profile is for, nobody says what its approx_kl compares, or in which unit it is
     unsaid = ("approx_kl", "clip_fraction") if profile.name == frameworks.CANONICAL else ()
     open_names = {*profile.fuzzy.values(), *unsaid}
@@ -320,29 +236,29 @@ def _run(outer: _Outer, builder: RunBuilder, embedded: Sequence[Found], suffix: 
     whole, decided = settled(whole, open_names, path, named=profile.named, groups=groups)
     held = {one.raw: name for name, one in whole.items()}
     kept = {raw: name for raw, name in profile.fuzzy.items() if held.get(raw, name) == name}  # else numbers decided
-    notes = columns.missing_aliases(outer.request.aliases, builder.keys, configuration.as_written(found))
+    notes = columns.missing_aliases(request.aliases, log.keys, configuration.as_written(found))
     guesses = names_guessed(replace(profile, fuzzy=kept), path, settings)
-    series = cut(whole, outer.request.steps)
-    cells = text_cells(builder.tables)
-    unread = notes_on(cells, builder.keys, profile)
-    some = outer.request.steps != (None, None)
-    if not any(len(s) for s in series.values()) and (some or not died_of_numbers(builder)):
+    series = cut(whole, request.steps)
+    cells = text_cells(log.tables)
+    unread = notes_on(cells, log.keys, profile)
+    some = request.steps != (None, None)
+    if not any(len(s) for s in series.values()) and (some or not log.died_of_numbers):
         what = "no record within the steps asked for" if some else "no metric that any rule knows"
-        raise DoctorError(f"{path}{suffix}: {what}")
+        raise DoctorError(f"{log.name}: {what}")
     return Run(
-        id=path + suffix,
+        id=log.name,
         framework=profile.name,
         algorithm=configuration.algorithm_of(profile, settings),
-        sources=outer.joined or (replace(summary, records=builder.measured(profile) + summary.skipped),),
+        sources=log.joined or (replace(summary, records=log.measured(profile) + summary.skipped),),
         series=series,
-        facts=_facts(profile, settings, path, builder) | generations(series, _undeclared(profile), path),
+        facts=_facts(profile, settings, log) | generations(series, _undeclared(profile), path),
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found, embedded),
         config_raw=configuration.as_written(found),
-        notes=(*notes, *rescaled(profile, path), *builder.notes, *unread, *said, *restored, *decided, *guesses),
-        keys=uses(profile, builder.keys, tuple(cells)),
+        notes=(*notes, *rescaled(profile, path), *log.notes, *unread, *said, *restored, *decided, *guesses),
+        keys=uses(profile, log.keys, tuple(cells)),
         inferred={raw: held[raw] for raw in profile.inferred if raw in held},
-        not_understood=columns.not_understood(profile, builder),
+        not_understood=columns.not_understood(profile, log),
     )
 
 
@@ -351,17 +267,22 @@ def _undeclared(profile: Profile) -> set[str]:
     return {*profile.fuzzy.values(), *(profile.metrics if profile.name in OF_EITHER else ())}
 
 
-def _without_constants(profile: Profile, settings: Mapping[str, Setting], builder: RunBuilder) -> Profile:
-    """Leave out metrics that are a constant under these settings: a constant there says nothing about the run."""
-    dropped = {
+def constants(profile: Profile, settings: Mapping[str, Setting]) -> dict[str, str]:
+    """Return the metrics that are a constant under these settings, each with the setting that makes it one."""
+    return {
         name: f"{key} is {settings[key].value}"
         for name, metric in profile.metrics.items()
         for key, value in metric.constant_when.items()
         if key in settings and settings[key].value == value
     }
-    held = {name: why for name, why in dropped.items() if set(profile.metrics[name].keys) & builder.keys}
-    source = SourceRef(path=builder.path)
-    builder.notes.extend(
+
+
+def _without_constants(profile: Profile, settings: Mapping[str, Setting], log: Log) -> Profile:
+    """Leave out metrics that are a constant under these settings: a constant there says nothing about the run."""
+    dropped = constants(profile, settings)
+    held = {name: why for name, why in dropped.items() if set(profile.metrics[name].keys) & log.keys}
+    source = SourceRef(path=log.path)
+    log.notes.extend(
         Note(text=f"{name} is a constant when {why}, and is not used", source=source) for name, why in held.items()
     )
     kept = {name: metric for name, metric in profile.metrics.items() if name not in dropped}
@@ -377,21 +298,19 @@ def given_settings(request: Request) -> list[Found]:
     return given + [config_files.read_config(path) for path in request.configs]
 
 
-def _beside(content: Content, request: Request, profile: Profile) -> list[Beside]:
+def _beside(log: Log, request: Request, profile: Profile) -> list[Beside]:
     """Return the configurations beside the log, unless one was named."""
-    if content.path == "-" or request.configs:
+    if log.path == "-" or request.configs:
         return []
-    from ppo_doctor.runs import config_agreement as config_beside
-
-    found, notes = config_beside.beside(Path(content.path), profile, content.folders)
-    content.builder.notes.extend(notes)
+    found, notes = config_agreement.beside(Path(log.path), profile, log.folders)
+    log.notes.extend(notes)
     return found
 
 
-def _facts(profile: Profile, settings: Mapping[str, Setting], path: str, builder: RunBuilder) -> dict[str, Fact]:
-    source = SourceRef(path=path)
+def _facts(profile: Profile, settings: Mapping[str, Setting], log: Log) -> dict[str, Fact]:
+    source = SourceRef(path=log.path)
     facts = {name: Fact(name=name, value=value, how="default", source=source) for name, value in profile.facts.items()}
-    if builder.numbered:  # the number of a record counts nothing but records
+    if log.numbered:  # the number of a record counts nothing but records
         facts.pop("steps_are_env_steps", None)
         facts["steps_numbered"] = Fact(name="steps_numbered", value=True, how="computed", source=source)
     configured = configured_updates(profile, settings)

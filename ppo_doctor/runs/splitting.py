@@ -93,15 +93,23 @@ def falls(values: FloatArray) -> bool:
     return _rises([-values[np.isfinite(values)]], MOST_RESTARTS_BACK)
 
 
+def taken(table: Table, rows: IntArray, records: IntArray | None = None) -> Table:
+    """Return some rows of a table in this order, with other places of their records where `records` gives them."""
+    kept = table.records[rows]
+    records = kept if records is None else records
+    texts = table.texts
+    if texts:
+        places = dict(zip(kept.tolist(), records.tolist(), strict=True))
+        cells = ((key, [(places[at], text) for at, text in held if at in places]) for key, held in texts.items())
+        texts = {key: tuple(sorted(held)) for key, held in cells}
+    columns = {key: values[rows] for key, values in table.columns.items()}
+    return replace(table, records=records, lines=table.lines[rows], columns=columns, texts=texts)
+
+
 def turned(table: Table, size: int) -> Table:
     """Return a table of a log of `size` records whose last record is put first."""
-    return replace(
-        table,
-        records=size - 1 - table.records[::-1],
-        lines=table.lines[::-1],
-        columns={key: values[::-1] for key, values in table.columns.items()},
-        texts={key: tuple((size - 1 - at, text) for at, text in cells[::-1]) for key, cells in table.texts.items()},
-    )
+    rows = np.arange(len(table.records))[::-1]
+    return taken(table, rows, size - 1 - table.records[rows])
 
 
 def too_coarse(steps: FloatArray, records: int) -> bool:
@@ -338,11 +346,5 @@ def _numbered(tables: Sequence[Table], order: IntArray) -> list[Table]:
 def _at(table: Table, places: IntArray, steps: FloatArray) -> Table:
     """Return a table with its rows at new places, in their order, and their steps."""
     order = np.argsort(places, kind="stable")
-    moved = dict(zip(table.records.tolist(), places.tolist(), strict=True))
-    return replace(
-        table,
-        records=places[order],
-        lines=table.lines[order],
-        columns={key: values[order] for key, values in table.columns.items()} | {STEP: steps[order]},
-        texts={key: tuple((moved[record], text) for record, text in cells) for key, cells in table.texts.items()},
-    )
+    moved = taken(table, order, places[order])
+    return replace(moved, columns={**moved.columns, STEP: steps[order]})

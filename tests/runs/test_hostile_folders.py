@@ -9,7 +9,7 @@ import pytest
 
 from ppo_doctor.diagnosis.analyze import read_runs
 from ppo_doctor.runs import discover as sources
-from ppo_doctor.runs import folders as walking
+from ppo_doctor.runs import layouts as walking
 from ppo_doctor.runs.discover import sources_in
 from ppo_doctor.runs.reading import Request
 

@@ -8,7 +8,7 @@ import pytest
 
 from ppo_doctor.diagnosis.analyze import read_runs, runs_of
 from ppo_doctor.model.errors import DoctorError, ExitCode
-from ppo_doctor.runs import folders as walking
+from ppo_doctor.runs import layouts as walking
 from ppo_doctor.runs.discover import gather, sources_in
 from ppo_doctor.runs.reading import Request
 from tests.runs.folders import as_csv, as_events, as_jsonl, as_state, events_name, grpo_rows, sb3_rows, write
@@ -425,7 +425,7 @@ def test_curves_that_tensorboardx_keeps_in_folders_of_their_own_are_one_run(tmp_
 
 @pytest.mark.parametrize("name", ["train_config.json", "ppo-args.json", "hparams_v2.json", "run.settings.json"])
 def test_what_is_called_a_configuration_holds_settings(name):
-    from ppo_doctor.runs.folders import role_of
+    from ppo_doctor.runs.layouts import role_of
 
     assert role_of(Path(name)) == "config"
     assert role_of(Path(name.replace(".json", ".csv"))) == "text"

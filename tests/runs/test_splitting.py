@@ -14,7 +14,7 @@ from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.diagnosis.analyze import diagnose, read_runs
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.readers.table import Table
-from ppo_doctor.runs.builder import RunBuilder
+from ppo_doctor.runs.log import Log
 from ppo_doctor.runs.reading import Request
 from ppo_doctor.runs.splitting import split
 
@@ -158,7 +158,7 @@ def test_a_run_is_as_long_as_its_own_records_however_long_the_log_is():
     """Columns are laid out by place: what is made of one run in a thousand would else be a thousand runs long."""
     rows = [{"seed": float(seed), "step": float(step)} for seed in range(50) for step in range(4)]
     parts = split([table_of(rows)], np.full(len(rows), np.nan), [])
-    assert [RunBuilder(path="", tables=part).size for part in parts] == [4] * 50
+    assert [Log(path="", tables=part).size for part in parts] == [4] * 50
 
 
 def test_what_is_told_apart_is_looked_at_once_however_many_runs_there_are():

@@ -8,7 +8,7 @@ import numpy as np
 
 from ppo_doctor.model.run import Series
 from ppo_doctor.readers.table import Table
-from ppo_doctor.runs.builder import RunBuilder
+from ppo_doctor.runs.log import Log
 from ppo_doctor.trainers.profiles import MetricProfile, Profile
 
 #: What a pattern is filled with.
@@ -50,6 +50,5 @@ def written(profile: Profile, values: Mapping[str, np.ndarray]) -> Table:
 
 
 def read_back(profile: Profile, table: Table) -> dict[str, Series]:
-    builder = RunBuilder(path=table.path)
-    builder.append(table)
-    return builder.series(profile.resolved(builder.keys))
+    log = Log(path=table.path, tables=[table])
+    return log.series(profile.resolved(log.keys))

@@ -7,7 +7,7 @@ import os
 import stat
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,13 +15,14 @@ from ppo_doctor.cli.watch.events import Event
 from ppo_doctor.diagnosis.analyze import runs_of
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.opening import plain_file
-from ppo_doctor.runs.contents import read_file
 from ppo_doctor.runs.discover import is_dump, sources_in
 from ppo_doctor.runs.layouts import RunSource
+from ppo_doctor.runs.reading import read_file
 
 if TYPE_CHECKING:
     from ppo_doctor.model.run import Run
-    from ppo_doctor.runs.reading import Content, Request
+    from ppo_doctor.runs.log import Log
+    from ppo_doctor.runs.reading import Request
 
 #: Containers that grow at their end; a trainer writes any other anew.
 GROWING = ("jsonl", "csv", "console", "tfevents", "wandb")
@@ -53,7 +54,7 @@ class WatchedLog:
         self.target = Path(target)
         self.changed = False
         self.arrivals = 0
-        self.former: Content | None = None
+        self.former: Log | None = None
         #: the file by which the run is known
         self.path: Path | None = None
         self._request = request
@@ -61,9 +62,9 @@ class WatchedLog:
         self._states: dict[str, FileState] = {}
         #: what the file held at the last reading, the bytes before its end then with their place, and what was kept
         #: of files before it
-        self._last: Content | None = None
+        self._last: Log | None = None
         self._mark = (0, b"")
-        self._kept: Content | None = None
+        self._kept: Log | None = None
         #: looks in a row that found something new since the last reading
         self._restless = 0
         #: looks until the folder is searched again
@@ -102,7 +103,7 @@ class WatchedLog:
         """Return the runs in the former file; raises DoctorError if it holds none."""
         if (former := self.former) is None:
             return []
-        return runs_of(RunSource(logs=(former.path,)), self._request, lambda *_: _copy(former))
+        return runs_of(RunSource(logs=(former.path,)), self._request, lambda *_: former.copy())
 
     def settle(self, *, belongs: bool) -> None:
         """Keep the former file for good if the log goes on with its run, or forget it."""
@@ -129,25 +130,25 @@ class WatchedLog:
         if self._source is None:
             raise DoctorError(f"{self.target}: no log there yet")
 
-        def read(path: str, folders: tuple[Path, ...], request: Request) -> Content:
+        def read(path: str, folders: tuple[Path, ...], request: Request) -> Log:
             if path != str(self.path):
                 return read_file(path, folders, request, growing=growing)
-            content = self._read(path, folders, request, growing=growing)
-            self._last = _copy(content)
-            return _joined(self._kept, content)
+            log = self._read(path, folders, request, growing=growing)
+            self._last = log.copy()
+            return _joined(self._kept, log)
 
         return runs_of(self._source, self._request, read)
 
-    def _read(self, path: str, folders: tuple[Path, ...], request: Request, *, growing: bool) -> Content:
+    def _read(self, path: str, folders: tuple[Path, ...], request: Request, *, growing: bool) -> Log:
         """Read the log where it lies now; if it is gone, return what it held."""
         place = path if Path(path).exists() else self._moved_to(path)
         if place is None and self._last is not None:
-            return _copy(self._last)
-        content = read_file(place or path, folders, request, growing=growing)
+            return self._last.copy()
+        log = read_file(place or path, folders, request, growing=growing)
         if path in self._states:  # else it is a folder
             end = self._states[path].size
             self._mark = end, _bytes_before(place or path, end)
-        return content
+        return log
 
     def _search(self) -> list[Event]:
         """Find the log; in a folder, look which files its run has by now."""
@@ -218,7 +219,7 @@ class WatchedLog:
 
     def _cut(self, path: str, before: FileState, state: FileState) -> list[Event]:
         """Set aside what stood in the file if another one begins, and say so."""
-        moved, content = None, self._last
+        moved, log = None, self._last
         if state.identity != before.identity:
             moved, why = self._moved_to(path), "another file took its place"
         elif state.size < before.size:
@@ -229,17 +230,17 @@ class WatchedLog:
             return []
         if moved is not None:
             with suppress(DoctorError):  # an empty file
-                content = read_file(moved, self._source.folders if self._source else (), self._request)
-        if not self._set_aside(content) and self.former is None:
+                log = read_file(moved, self._source.folders if self._source else (), self._request)
+        if not self._set_aside(log) and self.former is None:
             return []
         return [Event(kind="file", text=f"{path}: {why}" + (f" ({moved})" if moved else ""))]
 
-    def _set_aside(self, content: Content | None) -> bool:
+    def _set_aside(self, log: Log | None) -> bool:
         """Make what a file held the former part, unless it is a document; return whether it was done."""
-        if content is None or content.container not in GROWING:
+        if log is None or log.container not in GROWING:
             return False
         # Several files may have come and gone before anybody judged.
-        self.former = _joined(self.former or self._kept, content)
+        self.former = _joined(self.former or self._kept, log)
         self._kept = self._last = None
         return True
 
@@ -302,17 +303,12 @@ def _bytes_before(path: str, end: int) -> bytes:
         return file.read(min(MARK, end))
 
 
-def _copy(content: Content) -> Content:
-    """Return a content whose records, notes and settings may be added to on their own."""
-    return replace(content, builder=content.builder.copy(), embedded=list(content.embedded))
-
-
-def _joined(former: Content | None, content: Content) -> Content:
+def _joined(former: Log | None, log: Log) -> Log:
     """Return two parts of one log as one."""
     if former is None:
-        return content
-    both = _copy(former)
-    both.extend(content)
+        return log
+    both = former.copy()
+    both.extend(log)
     return both
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ppo_doctor.model.run import EXACT, Resolution
 from ppo_doctor.readers.table import Table
-from ppo_doctor.runs.builder import RunBuilder
+from ppo_doctor.runs.log import Log
 from ppo_doctor.trainers.profiles import MetricProfile, Profile
 from tests.synthetic import NAN, a_run, a_series
 
@@ -39,10 +39,8 @@ def a_table(records, columns, *, decimals=None):
 
 
 def built(profile, *tables):
-    builder = RunBuilder(path="log")
-    for table in tables:
-        builder.append(table)
-    return builder.series(profile), builder.notes
+    log = Log(path="log", tables=list(tables))
+    return log.series(profile), log.notes
 
 
 def one(columns, *metrics, **fields):
@@ -112,9 +110,9 @@ def test_a_log_written_newest_first_is_turned():
             a_table([0, 2, 4, 6, 8], {"kl": loss[::-1]})]  # fmt: skip
     profile = a_profile(a_metric("loss"), a_metric("kl"))
     for held in (tables, back):
-        builder = RunBuilder(path="log", tables=held)
-        builder.turn_forward(profile)
-        series = builder.series(profile)
+        log = Log(path="log", tables=held)
+        log.turn_forward(profile)
+        series = log.series(profile)
         assert series["kl"].axis.steps.tolist() == steps
         assert series["kl"].values.tolist() == loss
 
@@ -130,17 +128,17 @@ def test_a_log_written_newest_first_is_turned():
 def test_a_log_without_a_step_is_turned_where_what_was_added_up_only_falls(column, records, turned):
     down = np.arange(records, 0.0, -1) * (3.0 if column.startswith("episodes") else 0.01)
     loss = np.sin(np.arange(records)) + 2.0
-    builder = RunBuilder(path="log", tables=[a_table(range(records), {column: down, "loss": loss})])
-    builder.turn_forward(a_profile(a_metric("loss")))
-    found = builder.series(a_profile(a_metric("loss")))["loss"].values.tolist()
+    log = Log(path="log", tables=[a_table(range(records), {column: down, "loss": loss})])
+    log.turn_forward(a_profile(a_metric("loss")))
+    found = log.series(a_profile(a_metric("loss")))["loss"].values.tolist()
     assert found == (loss[::-1] if turned else loss).tolist()
 
 
 def test_a_log_that_is_resumed_again_and_again_is_not_turned():
-    builder = RunBuilder(path="log", tables=[a_table(range(6), {"step": [3, 4, 2, 3, 1, 2], "loss": [0.0] * 6})])
-    held = list(builder.tables)
-    builder.turn_forward(a_profile(a_metric("loss")))
-    assert builder.tables == held
+    log = Log(path="log", tables=[a_table(range(6), {"step": [3, 4, 2, 3, 1, 2], "loss": [0.0] * 6})])
+    held = list(log.tables)
+    log.turn_forward(a_profile(a_metric("loss")))
+    assert log.tables == held
 
 
 def test_minibatches_of_one_step_are_no_duplicates():

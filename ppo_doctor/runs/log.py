@@ -13,7 +13,7 @@ from ppo_doctor.model import arrays as rounding
 from ppo_doctor.model import metrics
 from ppo_doctor.model.arrays import finite_median, finite_of, together
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.model.run import EXACT, Axis, Note, Resolution, Series, SourceRef
+from ppo_doctor.model.run import EXACT, Axis, Note, Resolution, Series, SourceRef, SourceSummary
 from ppo_doctor.readers.table import SCIENTIFIC
 from ppo_doctor.runs import splitting as clocks
 from ppo_doctor.runs.splitting import (
@@ -25,6 +25,7 @@ from ppo_doctor.runs.splitting import (
     once_more,
     possible,
     ranked,
+    taken,
     too_coarse,
 )
 from ppo_doctor.trainers.column_values import (
@@ -36,8 +37,11 @@ from ppo_doctor.trainers.column_values import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ppo_doctor.model.run import BoolArray, FloatArray, IntArray
     from ppo_doctor.readers.table import Table
+    from ppo_doctor.trainers.configuration import Found
     from ppo_doctor.trainers.profiles import MetricProfile, Profile
 
 #: Float noise of an estimate that is never negative.
@@ -58,28 +62,57 @@ DAMAGED = 0.05
 
 
 @dataclass(slots=True, repr=False, eq=False)
-class RunBuilder:
-    """Collects tables of one source; `series` names them by a profile."""
+class Log:
+    """One log, or a part of one, in native names: its records, notes, and the settings that stood among them.
+
+    `suffix` tells the runs of one file apart; `folders` are further places in which a configuration may lie.
+    """
 
     path: str
+    container: str = ""
     tables: list[Table] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    embedded: list[Found] = field(default_factory=list)
+    suffix: str = ""
+    folders: tuple[Path, ...] = ()
+    #: what somebody named its columns and settings
+    named: Mapping[str, str] = field(default_factory=dict)
+    #: names of the columns of a table, in their order
+    header: tuple[str, ...] = ()
+    #: lines from which on records are of another method, and which
+    sections: list[tuple[int, str]] = field(default_factory=list)
+    #: one summary for each file that was joined to the first
+    joined: tuple[SourceSummary, ...] = ()
     #: True once records had to be numbered, for want of any step
-    numbered: bool = False
+    numbered: bool = field(default=False, init=False)
 
-    def append(self, table: Table) -> None:
-        """Add a chunk of records."""
-        self.tables.append(table)
+    def copy(self) -> Log:
+        """Return a log of the same records whose tables, notes and settings can grow on their own."""
+        return replace(self, tables=list(self.tables), notes=list(self.notes), embedded=list(self.embedded))
 
-    def copy(self) -> RunBuilder:
-        """Return a builder of the same tables whose notes can grow on their own."""
-        return RunBuilder(path=self.path, tables=list(self.tables), notes=list(self.notes))
-
-    def extend(self, other: RunBuilder) -> None:
-        """Add the records of another source after our own, as a run's next file."""
+    def extend(self, other: Log) -> None:
+        """Add the next file of the same run: its records after our own."""
+        self.joined = (*(self.joined or (self.summary,)), other.summary)
         ours = self.size
-        self.tables += [_moved(table, ours) for table in other.tables]
+        self.tables += [taken(table, np.arange(len(table.records)), table.records + ours) for table in other.tables]
         self.notes += other.notes
+        self.embedded += other.embedded
+
+    @property
+    def name(self) -> str:
+        """Return what the run is called until its files are merged."""
+        return self.path + self.suffix
+
+    @property
+    def summary(self) -> SourceSummary:
+        """Return how much of this log was used."""
+        skipped = sum(note.count for note in self.notes if note.kind == "skipped")
+        return SourceSummary(path=self.path, container=self.container, records=self.records + skipped, skipped=skipped)
+
+    @property
+    def died_of_numbers(self) -> bool:
+        """Tell whether a log ends in an exception about numbers that are not finite: then its end alone is judged."""
+        return any(note.died_of_numbers for note in self.notes)
 
     @property
     def keys(self) -> frozenset[str]:
@@ -312,11 +345,6 @@ def _in_parts(steps: FloatArray) -> bool:
     """Tell whether most steps are parts of one, as epochs of a trainer that counts its data: these order, no more."""
     known = steps[np.isfinite(steps)]
     return bool(np.mean(known % 1 != 0) > 0.5)
-
-
-def _moved(table: Table, by: int) -> Table:
-    texts = {key: tuple((record + by, text) for record, text in cells) for key, cells in table.texts.items()}
-    return replace(table, records=table.records + by, texts=texts)
 
 
 @frozen(kw_only=False)

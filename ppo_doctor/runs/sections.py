@@ -1,0 +1,245 @@
+"""What one file holds: runs of a database, cells of a notebook, sections of several trainers or methods."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppo_doctor.model.run import Note, SourceRef
+from ppo_doctor.readers.methods import PPO, method_of
+from ppo_doctor.readers.table import CELL, METHOD_KEYS
+from ppo_doctor.runs.reading import NOTEBOOK, TOLD_APART, parts_of
+from ppo_doctor.runs.splitting import by_lines, by_name, taken
+from ppo_doctor.trainers import detection as frameworks
+
+if TYPE_CHECKING:
+    from ppo_doctor.model.run import BoolArray
+    from ppo_doctor.readers.table import Table
+    from ppo_doctor.runs.log import Log
+
+#: Records of a section that is judged by itself: fewer answer no check.
+LEAST_RECORDS = 8
+#: At most so large a part of a log by nobody's trainer that speaks of so many metrics is another trainer's.
+A_FEW, HANDFUL = 0.05, 5
+
+
+def logs_in(log: Log, framework: str | None) -> list[Log]:
+    """Return the logs in a file: runs of a database, cells of a notebook, sections of several trainers."""
+    parts = _told_apart(log)
+    return parts if len(parts) > 1 or framework is not None else _by_trainer(log)
+
+
+def of_the_family(log: Log) -> Log:
+    """Return a log without what columns, headings or its metrics say is of a method outside the PPO family."""
+    return _without_other_sections(_without_other_methods(log))
+
+
+def _told_apart(log: Log) -> list[Log]:
+    """Return the runs of a tracker's database, or of the cells of a notebook, as contents of their own.
+
+    They may have nothing in common, not even the trainer.
+    """
+    if log.container == NOTEBOOK:
+        parts = by_lines(log.tables, [found.source.line or 0 for found in log.embedded if CELL in found.values])
+    else:
+        parts = by_name(log.tables) if log.container == "sqlite" else []
+    if len(parts) < 2:
+        return [log]
+    return [_own_log(log, tables, f"#{number}") for number, tables in enumerate(parts, start=1)]
+
+
+def _own_log(log: Log, tables: list[Table], suffix: str) -> Log:
+    """Return some tables of a log, with what stood among them, as a log of its own."""
+    first, last = _lines(tables)
+    # What a cell of a notebook printed before its first record is its own.
+    first = max(
+        (line for f in log.embedded if CELL in f.values and (line := f.source.line or 0) < first), default=first
+    )
+
+    def within(source: SourceRef | None) -> bool:
+        return source is None or source.line is None or first <= source.line <= last
+
+    notes = [note for note in log.notes if within(note.source)]
+    embedded = [found for found in log.embedded if within(found.source)]
+    return replace(log, tables=tables, notes=notes, embedded=embedded, suffix=suffix, header=(), sections=[], joined=())
+
+
+def _by_trainer(log: Log) -> list[Log]:
+    if log.container in TOLD_APART:
+        return [log]
+    counts: Counter[frozenset[str]] = Counter()
+    for table in log.tables:
+        counts[_layout(table)] += len(table.records)
+    found = [_parted(log.tables, of_one) for of_one in _trainers(counts)] if len(counts) > 1 else []
+    if not found:
+        return [log]
+    for first, second in found:
+        if min(_records(first), _records(second)) >= LEAST_RECORDS and _lines(first)[1] < _lines(second)[0]:
+            return _sections(log, (first, second))
+    less, more = sorted(found[0], key=_records)
+    return _by_trainer(_without(log, less, more))
+
+
+def _parted(tables: Sequence[Table], of_one: Collection[frozenset[str]]) -> tuple[list[Table], list[Table]]:
+    """Return the tables of some layouts and the others, first those that begin first."""
+    ours = [table for table in tables if _layout(table) in of_one]
+    others = [table for table in tables if _layout(table) not in of_one]
+    first, second = sorted((ours, others), key=lambda tables: _lines(tables)[0])
+    return first, second
+
+
+def _layout(table: Table) -> frozenset[str]:
+    return frozenset(table.columns) | table.others
+
+
+def _records(tables: Sequence[Table]) -> int:
+    return sum(len(table.records) for table in tables)
+
+
+def _lines(tables: Sequence[Table]) -> tuple[int, int]:
+    return min(int(table.lines.min()) for table in tables), max(int(table.lines.max()) for table in tables)
+
+
+def _trainers(counts: Counter[frozenset[str]]) -> Iterator[frozenset[frozenset[str]]]:
+    """Yield the layouts of each trainer where the others are of another, first of the one that has fewest records.
+
+    Layouts are of another trainer where neither knows a metric of the other's. What is of none is of the larger part.
+    """
+    keys = frozenset().union(*counts)
+    told = frameworks.trainers_in(counts)
+    records = {name: sum(counts[layout] for layout in told if told[layout] == name) for name in set(told.values())}
+    for name in sorted(records, key=lambda name: (records[name], name)):
+        known = _metrics(name, keys)
+        ours = {layout for layout in counts if not known.isdisjoint(layout)}
+        rest = counts.keys() - ours
+        theirs = _metrics_of_others(name, rest, few=_share(ours, counts) <= A_FEW) if rest else frozenset()
+        if theirs and theirs.isdisjoint(frozenset().union(*ours)):
+            of_none = {layout for layout in rest if theirs.isdisjoint(layout)}
+            larger = _share(ours, counts) >= _share(rest - of_none, counts)
+            yield frozenset(ours | of_none if larger else ours)
+
+
+def _share(layouts: Collection[frozenset[str]], counts: Counter[frozenset[str]]) -> float:
+    return sum(counts[layout] for layout in layouts) / sum(counts.values())
+
+
+def _metrics(name: str, keys: frozenset[str]) -> frozenset[str]:
+    """Return the keys that are metrics of a trainer's by its profile, guesses aside."""
+    metrics = frameworks.profile(name).resolved(keys).metrics.values()
+    return keys.intersection(key for metric in metrics for key in (*metric.keys, *metric.columns))
+
+
+def _metrics_of_others(name: str, layouts: Collection[frozenset[str]], *, few: bool) -> frozenset[str]:
+    """Return the metrics in layouts that are of another trainer than `name`, or of nobody's where that one has few."""
+    keys = frozenset().union(*layouts)
+    other = frameworks.trainer_of(keys)
+    if other is not None:
+        return _metrics(other, keys) if other != name else frozenset()
+    own = frameworks.detect(keys) if few else None
+    found = frozenset(key for metric in own.metrics.values() for key in metric.keys) & keys if own else frozenset()
+    return found if len(found) >= HANDFUL else frozenset()
+
+
+def _title(tables: Sequence[Table]) -> str:
+    found = frameworks.detect(frozenset().union(*map(_layout, tables)))
+    return found.title if found is not None and found.name != frameworks.CANONICAL else "no trainer that we know"
+
+
+def _sections(log: Log, parts: Sequence[Sequence[Table]]) -> list[Log]:
+    begins = _lines(parts[1])[0]
+    titles = " and ".join(map(_title, parts))
+    text = f"it holds logs of two trainers, {titles}, the second from line {begins} on; each is judged by itself"
+    note = Note(text=text, source=SourceRef(path=log.path, line=begins), kind="said")
+    found = []
+    for number, tables in enumerate(parts, start=1):
+        part = _own_log(log, list(tables), f"{log.suffix}#{number}")
+        part.notes.insert(0, note)
+        found += _by_trainer(part)
+    return found
+
+
+def _without(log: Log, less: Sequence[Table], more: Sequence[Table]) -> Log:
+    (first, last), count = _lines(less), _records(less)
+    where = f"line {first}" if first == last else f"lines {first} to {last}"
+    what = "1 record" if count == 1 else f"{count} records"
+    text = f"{what} of {where} left out: of {_title(less)}, and the log is of {_title(more)}"
+    note = Note(text=text, source=SourceRef(path=log.path, line=first), count=count, kind="said")
+    return replace(log, tables=list(more), notes=[*log.notes, note])
+
+
+def _without_other_methods(log: Log) -> Log:
+    """Return a log without the records that columns or headings say are of a method outside the PPO family.
+
+    Each such method is a note. A heading tells only where others are of the family, and of records that hold no metric
+    of PPO alone. A log of nothing else stays as it is.
+    """
+    told = [_methods(table, log.sections) for table in log.tables]
+    names = {name for of in told for name in of}
+    others = sorted(name for name in names if name is not None and name != PPO)
+    if not others or len(others) == len(names) or (PPO not in names and log.sections):
+        return log
+    left_out: set[str] = set()
+    notes = list(log.notes)
+    for other in others:
+        held = _with(log.tables, [[name == other for name in of] for of in told])
+        if _holds_ppo(held):
+            continue
+        left_out.add(other)
+        first, last = _lines(held)
+        text = (
+            f"{other}: {_records(held)} records of lines {first} to {last} left out, for they are not of the PPO family"
+        )
+        notes.append(Note(text=text, source=SourceRef(path=log.path, line=first), kind="said"))
+    return replace(log, tables=_with(log.tables, [[name not in left_out for name in of] for of in told]), notes=notes)
+
+
+def _with(tables: Sequence[Table], chosen: Sequence[Sequence[bool] | BoolArray]) -> list[Table]:
+    """Return the chosen records of each table; a table without any is left out."""
+    rows = [np.flatnonzero(mask) for mask in chosen]
+    return [taken(table, at) for table, at in zip(tables, rows, strict=True) if len(at)]
+
+
+def _methods(table: Table, sections: Sequence[tuple[int, str]]) -> list[str | None]:
+    """Return the method of each record of a table: as a column of it says, else as the last heading above it does."""
+    begins = np.array([line for line, _ in sections], dtype=np.int64)
+    at = np.searchsorted(begins, table.lines, side="right") - 1
+    headed = [sections[place][1] if place >= 0 else None for place in at.tolist()]
+    written = {record: text for key in METHOD_KEYS for record, text in table.texts.get(key, ())}
+    said = (method_of(written[record]) if record in written else None for record in table.records.tolist())
+    return [of or above for of, above in zip(said, headed, strict=True)]
+
+
+def _holds_ppo(tables: Sequence[Table]) -> bool:
+    """Tell whether records hold a metric that no method outside the PPO family logs."""
+    keys = {key for table in tables for key in table.columns}
+    profile = frameworks.detect(keys)
+    return profile is not None and profile.ppo_family and frameworks.speaks_of_ppo(profile, keys)
+
+
+def _without_other_sections(log: Log) -> Log:
+    """Return a log without the sections of methods outside the PPO family, each of them a note.
+
+    One that holds nothing else stays as it is, for `runs_in` to refuse.
+    """
+    profile = frameworks.detect(log.keys)
+    if profile is not None and not profile.ppo_family:  # which knows no clocks
+        profile = frameworks.as_written(frameworks.CANONICAL, log.keys)
+    parts = parts_of(log, profile) if profile is not None else []
+    shown = [frameworks.detect({key for table in part for key in table.columns}) for part in parts]
+    others = [each is not None and not each.ppo_family for each in shown]
+    if len(parts) < 2 or not any(others) or all(others):
+        return log
+    tables: list[Table] = []
+    notes = list(log.notes)
+    for part, found, other in zip(parts, shown, others, strict=True):
+        first, last = _lines(part)
+        if other and found is not None:
+            text = f"not judged: lines {first} to {last} are of {found.title}, not of the PPO family"
+            notes.append(Note(text=text, source=SourceRef(path=log.path, line=first), kind="said"))
+        else:
+            tables += _with(log.tables, [(table.lines >= first) & (table.lines <= last) for table in log.tables])
+    return replace(log, tables=tables, notes=notes)
