@@ -41,7 +41,7 @@ test-kernels: $(STAMP)
 
 # Property tests with examples drawn anew. What one finds becomes an @example of its test.
 fuzz: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses auto --hypothesis-profile=fuzz tests/readers tests/report tests/sources tests/tensors tests/tui
+	$(BIN)/python -m pytest --numprocesses auto --hypothesis-profile=fuzz tests/readers tests/report tests/runs tests/cli/interactive
 
 # Mutations of every kind of file against limits on time and memory, MINUTES of processor time of them on one core. It goes
 # on where it ended; what breaks a promise lies in build/fuzz/failed.

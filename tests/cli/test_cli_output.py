@@ -43,7 +43,9 @@ def test_exit_code_of_the_process():
 
 def test_stdin_of_the_process():
     run = shell("analyze", "-", "--format", "json", input=SICK.read_text(encoding="utf-8"))
-    assert json.loads(run.stdout)["causes"][0]["id"] == "lr-zero"
+    report = json.loads(run.stdout)
+    assert report["causes"][0]["id"] == "lr-zero"
+    assert report["run"]["sources"][0]["path"] == "-"
 
 
 @pytest.mark.parametrize("many", [1, 40], ids=["less than a pipe holds", "more than a pipe holds"])
