@@ -75,8 +75,6 @@ ENDS_EARLY = {"lr-zero": "lr-schedule-horizon-wrong"}
 @pytest.mark.parametrize(("fault", "dialect"), [("lr-zero", "sb3"), ("adv-exactly-zero", "canonical")])
 def test_a_run_that_dies_after_a_third_is_not_healthy(tmp_path, fault, dialect):
     """Severity 2 begins at 30 % of the run, so that 70 % of it are wasted."""
-    import ppo_doctor
-
     log = write(run(fault, dialect=dialect, seed=14, severity=2, updates=40), dialect, tmp_path)
     diagnosis = ppo_doctor.analyze(log)
     # How sure the why is depends on how near the last rewards are to the best seen, which no test should hold.
@@ -85,11 +83,17 @@ def test_a_run_that_dies_after_a_third_is_not_healthy(tmp_path, fault, dialect):
     assert 0.25 < diagnosis.causes[0].onset_step / diagnosis.run.steps[1] < 0.4
 
 
+@pytest.fixture(scope="module")
+def whole():
+    """Return what all rules and causes build."""
+    return parse_folder(RULES, build)
+
+
 @pytest.mark.parametrize("part", [name for name in PARTS if name != "nothing"])
-def test_a_part_is_gone_and_the_rest_still_builds(part, tmp_path):
+def test_a_part_is_gone_and_the_rest_still_builds(part, whole, tmp_path):
     rules = Path(shutil.copytree(RULES, tmp_path / "rules"))
     PARTS[part](rules)
-    assert parse_folder(rules, build) != parse_folder(RULES, build)
+    assert parse_folder(rules, build) != whole
 
 
 def test_a_report_within_its_lines_whose_action_tells_the_value(monkeypatch, capsys, samples):

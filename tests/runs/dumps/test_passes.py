@@ -1,4 +1,4 @@
-"""What dumps say of passes, epochs and advantages agrees with plain float64, and tells what it is made for."""
+"""What dumps say of passes, epochs and advantages; `test_statistics` has plain references of the numbers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppo_doctor.readers.tensors.tensor import Tensor
-from ppo_doctor.runs.dumps import moments
 from ppo_doctor.runs.dumps.batches import Batch, Cells, chosen, drift, per_epoch
 from ppo_doctor.runs.dumps.moments import describe, pooled
-from ppo_doctor.runs.dumps.passes import MOVED, compare_passes, of_passes, padding_of
+from ppo_doctor.runs.dumps.passes import compare_passes, of_passes, padding_of
 from ppo_doctor.runs.dumps.recompute import estimated, recomputed_advantages
 from ppo_doctor.runs.dumps.same_tokens import change_correlation, repeat_share
 
@@ -24,46 +23,6 @@ def tensor(values, dtype=np.float64):
 
 def batch(**named):
     return Batch(tensors={k: tensor(v, np.asarray(v).dtype) for k, v in named.items()}, names={k: k for k in named})
-
-
-def correlation(one, other):
-    one, other = one - math.fsum(one) / len(one), other - math.fsum(other) / len(other)
-    size = math.sqrt(math.fsum(one**2)) * math.sqrt(math.fsum(other**2))
-    return math.fsum(one * other) / size if size else math.nan
-
-
-logs = st.floats(-1e4, 0, allow_nan=False, allow_infinity=False).map(lambda v: round(v, 6))
-
-
-@settings(max_examples=60)
-@given(st.lists(st.tuples(logs, logs, st.integers(0, 7)), min_size=1, max_size=60), st.booleans())
-def test_passes_agree_with_plain_expressions(rows, small_pieces):
-    x, y = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
-    pad = np.array([row[2] for row in rows], float)
-    piece, moments.PIECE = moments.PIECE, 7 if small_pieces else moments.PIECE
-    try:
-        got = compare_passes(tensor(x), tensor(y), padding=tensor(pad), position=tensor(np.arange(len(x))))
-    finally:
-        moments.PIECE = piece
-    d, n = x - y, len(x)
-    mean = math.fsum(d) / n
-    scale = max(1.0, float(np.abs(d).max()))
-    assert got.samples == n
-    assert got.std == pytest.approx(math.sqrt(math.fsum((d - mean) ** 2) / n), rel=1e-9, abs=1e-7 * scale**0.5)
-    assert got.above == (d > MOVED).mean()
-    assert got.below == (d < -MOVED).mean()
-    for ours, plain in (
-        (got.correlation, correlation(x, y)),
-        (got.padding, correlation(np.abs(d), pad)),
-        (got.position, correlation(np.abs(d), np.arange(n, dtype=float))),
-    ):
-        if not math.isnan(plain) and np.ptp(d) > 1e-3 and min(np.ptp(x), np.ptp(y)) > 1e-3:
-            assert ours == pytest.approx(plain, rel=1e-7, abs=1e-7)
-    if np.ptp(y) > 1e-3:
-        centred = y - math.fsum(y) / n
-        assert got.slope == pytest.approx(
-            math.fsum(centred * (x - math.fsum(x) / n)) / math.fsum(centred**2), rel=1e-7, abs=1e-7
-        )
 
 
 @pytest.mark.parametrize("values", [[], [math.nan], [-math.inf, math.nan]])
