@@ -33,7 +33,7 @@ PLACES = ("PPO_DOCTOR_REAL_LOGS", "PPO_DOCTOR_RECIPE_SOURCES")
 # The same examples on every machine, so that a change is judged by itself; `make fuzz` looks for new ones.
 # How long an example takes is the machine's affair.
 UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("fixed", derandomize=True, **UNTIMED)
+settings.register_profile("fixed", derandomize=True, max_examples=60, **UNTIMED)
 settings.register_profile("fuzz", print_blob=True, **UNTIMED)
 settings.load_profile("fixed")
 

@@ -1,7 +1,4 @@
-"""One log written in other ways that change nothing: what every way of writing it down has to be judged by.
-
-`python -m tests.layouts FILE_OR_FOLDER...` prints how many logs change their verdict or leading cause, for each way.
-"""
+"""One log written in other ways that change nothing: what every way of writing it down has to be judged by."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import gzip
 import io
 import json
 import random
-import sys
 import tempfile
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -302,18 +298,3 @@ def logs_in(paths: Iterable[str]) -> list[Path]:
             if held >= 10:
                 found.append(file)
     return found
-
-
-def main(paths: Sequence[str]) -> None:
-    """Print the rate of each way, and what changed."""
-    logs = logs_in(paths)
-    found = {path: changes(path) for path in logs}
-    for way in WAYS:
-        print(f"{way:24} {sum(way in changed for changed in found.values()):3} of {len(logs)}")
-    for path, changed in found.items():
-        for way, what in changed.items():
-            print(f"{path}  {way}\n    {what}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

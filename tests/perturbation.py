@@ -1,11 +1,7 @@
-"""The same run on another processor: every measured number another by its last float32 bit, and judged again.
-
-`python -m tests.perturbation PATH... --seeds 3` judges logs and folders so, and lists whose verdict or leaders change.
-"""
+"""The same run on another processor: every measured number another by its last float32 bit, and judged again."""
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,28 +81,3 @@ def verdicts(paths) -> dict[str, str]:
             leaders = [f"{cause.id} ({cause.confidence})" for cause in diagnosis.causes if cause.leader]
             found[run.id] = " ".join([diagnosis.verdict, *leaders])
     return found
-
-
-def main() -> int:
-    """Judge paths as they are and perturbed, print what differs, and return 1 if anything does."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("paths", nargs="+")
-    parser.add_argument("--seeds", type=int, default=1)
-    given = parser.parse_args()
-    changed = judged = 0
-    for path in given.paths:
-        usual = verdicts([path])
-        for seed in range(given.seeds):
-            with another_processor(seed):
-                now = verdicts([path])
-            judged += len(now)
-            differ = [name for name in usual if usual[name] != now.get(name)]
-            changed += len(differ)
-            for name in differ:
-                print(f"{name}, seed {seed}\n  - {usual[name]}\n  + {now.get(name)}")
-    print(f"{changed} of {judged} verdicts changed")
-    return int(changed > 0)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

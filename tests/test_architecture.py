@@ -266,7 +266,7 @@ def test_files_of_others_are_opened_in_one_place():
     found = set()
     for path in MODULES:
         name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.Call) and _opens_to_read(node) and name not in OPENS_ITS_OWN:
                 found.add(f"{name}:{node.lineno}")
     assert not found

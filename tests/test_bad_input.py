@@ -125,13 +125,6 @@ def test_a_file_that_may_not_be_read_is_named(cli, tmp_path):
     assert "run.jsonl" in outcome.err
 
 
-@pytest.mark.parametrize("name", ["none.jsonl", "no-such-folder/run.csv"])
-def test_a_missing_file_is_named(cli, tmp_path, name):
-    outcome = cli("analyze", tmp_path / name)
-    assert outcome.code == 3
-    assert name.rpartition("/")[2] in outcome.err
-
-
 def test_a_folder_without_a_log_is_named(cli, tmp_path):
     assert cli("analyze", tmp_path).code == 3
 

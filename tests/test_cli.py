@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -73,11 +71,6 @@ def test_wrong_usage_exits_with_two(cli, arguments):
     assert "Traceback" not in outcome.err
 
 
-def test_a_misspelt_rule_gets_a_near_miss(cli):
-    assert "learning-rate-zero" in cli("analyze", SICK, "--select", "learning-rate-zer").err
-    assert "learning-rate-zero" in cli("explain", "learning-rate-zer").err
-
-
 @pytest.mark.parametrize("bad", ["{not json", "[1, 2]", '{"a": ', "\xff"], ids=["text", "list", "torn", "binary"])
 @pytest.mark.parametrize("suffix", [".json", ".toml"])
 def test_an_unreadable_configuration_is_named(cli, tmp_path, bad, suffix):
@@ -96,12 +89,6 @@ def test_nothing_to_judge_exits_with_three(cli, validate, source):
     assert outcome.json["error"]["code"] == 3
     assert source.name in outcome.json["error"]["message"]
     assert source.name in outcome.err
-
-
-@pytest.mark.parametrize("pattern", ["", "*.csv"], ids=["folder", "glob"])
-def test_a_folder_without_logs_exits_with_three(cli, tmp_path, pattern):
-    (tmp_path / "notes.md").write_text("nothing", encoding="utf-8")
-    assert cli("analyze", tmp_path / pattern).code == 3
 
 
 def test_steps_without_any_record_exit_with_three(cli):
@@ -164,16 +151,10 @@ def test_a_rule_that_fails_is_reported_and_counts_as_skipped(cli, monkeypatch, v
     assert "ZeroDivisionError" in finding["reason"]
     assert outcome.json["coverage"]["errored"] >= 1
     assert outcome.json["verdict"] == "inconclusive"
+    assert outcome.json["coverage"]["numerics"] is (rule != "metric-not-finite")
     gate = cli("gate", HEALTHY)
     assert gate.code == 4, gate.out
     assert rule in gate.out
-
-
-def test_a_check_that_fails_never_passes_for_healthy(cli, monkeypatch):
-    monkeypatch.setattr("ppo_doctor.checks.numerics.nonfinite_from", explode)
-    report = cli("analyze", HEALTHY, "--format", "json").json
-    assert report["verdict"] == "inconclusive"
-    assert report["coverage"]["numerics"] is False
 
 
 def test_three_records_are_too_few(cli):
@@ -279,12 +260,6 @@ def test_a_summary_names_every_run(cli):
     assert "lr-zero.canonical" in out
 
 
-def test_stdin(cli):
-    report = cli("analyze", "-", "--format", "json", stdin=SICK.read_bytes()).json
-    assert report["causes"][0]["id"] == "lr-zero"
-    assert report["run"]["sources"][0]["path"] == "-"
-
-
 def test_empty_stdin_exits_with_three(cli):
     assert cli("analyze", "-", stdin=b"").code == 3
 
@@ -318,6 +293,10 @@ def test_a_name_that_is_nearly_right_is_named(cli, command):
         assert (outcome.code, right in outcome.err) == (2, True), (option, outcome.err)
 
 
+def test_a_name_that_is_nearly_right_is_explained(cli):
+    assert "learning-rate-zero" in cli("explain", "learning-rate-zer").err
+
+
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
@@ -330,10 +309,12 @@ def test_a_name_that_is_nearly_right_is_named(cli, command):
         ("analyze --ignore metric-not-f", {"metric-not-finite"}),
     ],
 )
-def test_a_shell_is_offered_values(words, offered):
+def test_a_shell_is_offered_values(cli, monkeypatch, words, offered):
     place = {"COMP_WORDS": f"ppo-doctor {words}", "COMP_CWORD": str(len(words.split(" ")))}
-    environment = os.environ | place | {"_PPO_DOCTOR_COMPLETE": "complete_bash"}
-    code = "import sys; sys.argv = ['ppo-doctor']; from ppo_doctor.__main__ import main; main()"
-    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 0
-    assert offered <= set(run.stdout.split())
+    for name, value in (place | {"_PPO_DOCTOR_COMPLETE": "complete_bash"}).items():
+        monkeypatch.setenv(name, value)
+    # click names the program by its first argument unless `python -m` started a package.
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None)
+    outcome = cli()
+    assert outcome.code == 0
+    assert offered <= set(outcome.out.split())

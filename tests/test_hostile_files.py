@@ -53,7 +53,7 @@ def refused_or_read(read, *arguments):
 
 
 @given(key=st.sampled_from(KEYS), value=TOML)
-@settings(max_examples=120, **FIXED)
+@settings(max_examples=60, **FIXED)
 def test_any_value_of_a_policy(key, value, tmp_path):
     path = tmp_path / "policy.toml"
     path.write_text(f"{key} = {value}\n")
@@ -80,7 +80,7 @@ def test_any_threshold_of_a_policy(value, tmp_path):
 
 
 @given(data=st.data())
-@settings(max_examples=200, **FIXED)
+@settings(max_examples=100, **FIXED)
 def test_any_value_in_a_report(data, report, tmp_path):
     """A report with another value at one place is a baseline, and a side of a comparison, or is refused."""
     changed = deepcopy(report)
@@ -120,7 +120,7 @@ def names_in(text: str) -> list[str]:
 
 
 @given(data=st.data(), value=TOML)
-@settings(max_examples=150, **FIXED)
+@settings(max_examples=80, **FIXED)
 def test_any_value_in_a_rule_or_a_cause(data, value, tmp_path):
     folder, text = data.draw(st.sampled_from([("advantages", RULE), ("causes", CAUSE)]))
     name = data.draw(st.sampled_from(names_in(text)))

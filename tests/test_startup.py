@@ -15,9 +15,14 @@ _LINE = re.compile(r"^import time:\s+\d+ \|\s+\d+ \|\s+([\w.]+)$", re.MULTILINE)
 HEAVY = {"pandas", "torch", "textual", "ppo_doctor.cli.interactive", "rich.markdown", "rich.syntax", "markdown_it"}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _filled_caches() -> None:
+    """Compile rules and profiles, which a command does the first time that it needs them."""
+    subprocess.run([sys.executable, "-m", "ppo_doctor", "analyze", str(LOG)], capture_output=True, check=True)
+
+
 def imported(*command: str) -> set[str]:
-    """Return the modules and packages that a command imports in a fresh interpreter, the second time it is run."""
-    subprocess.run([sys.executable, *command], capture_output=True, check=False)  # fills the cache of rules
+    """Return the modules and packages that a command imports in a fresh interpreter whose caches are filled."""
     run = subprocess.run([sys.executable, "-X", "importtime", *command], capture_output=True, text=True, check=False)
     modules = set(_LINE.findall(run.stderr))
     assert modules, run.stderr[-500:]

@@ -2,7 +2,7 @@
 
 A weight is 10·log10 P(answer | cause) / P(answer | sound run) in decibans. Cause files give it in words (`usual`,
 `sometimes`), and `rules/rates.toml` counts how often sound runs of many trainers give the same answer; see
-`checks.rule_files`.
+`checks.rulepack`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,15 @@
-"""K from what a log counts: steps, passes, samples and rows, before settings and before defaults."""
+"""K from what a log counts, identities between metrics, and coefficients that they imply."""
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import pytest
 
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.analyze import load_run
+from ppo_doctor.model.run import Axis, Run, Series
 from ppo_doctor.testing import case_run
 from tests.synthetic import a_series, an_axis, observe
 
@@ -126,3 +130,126 @@ def test_a_trainer_may_count_optimizer_steps_by_its_records(apart, counted, tmp_
     run = load_run(tmp_path / "log.jsonl", framework="torchtune")
     assert (k(RunView(run)) or (None, "default"))[1] == (counted or (None, "default"))[1]
     assert counted is None or k(RunView(run)) == counted
+
+
+WINDOWS = ("all minibatches", "last minibatch", "last epoch", None)
+
+
+OFF = {"ratio_mean": 1.05, "approx_kl": 0.01, "approx_kl_k1": 0.008, "clip_fraction": 0.9}
+
+
+ESTIMATORS = {"approx_kl": "k3", "approx_kl_k1": "k1", "clip_fraction": "both sides"}
+
+
+def contradicting(**windows):
+    """Return the observations on metrics that contradict each other over one window, each with its own."""
+    axis = an_axis(range(20))
+    series = [a_series(name, [value] * 20, axis=axis, estimator=ESTIMATORS.get(name)) for name, value in OFF.items()]
+    declared = [dataclasses.replace(one, aggregation=windows.get(one.name, windows.get("all"))) for one in series]
+    return observe(*declared, config={"clip_range": 0.2, "ppo_epochs": 4, "num_minibatches": 4})
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_what_is_not_declared_is_not_judged(window):
+    found = contradicting(all=window).series("clip_over_spread")
+    assert (found is not None) == (window is not None)
+    assert found is None or (found.values > 0).all()
+
+
+@pytest.mark.parametrize("kl", WINDOWS[1:])
+def test_a_clip_fraction_is_not_held_against_the_kl_of_other_minibatches(kl):
+    seen = contradicting(all="all minibatches", approx_kl=kl)
+    assert seen.series("clip_over_spread") is None
+
+
+def fact(name, **series):
+    return RunView(case_run({"name": "case", "series": series})).fact(name)
+
+
+def test_a_fixed_kl_coefficient_is_the_quotient_of_penalty_and_kl():
+    found = fact("kl_coef_implied", ref_kl="1+0.5x19", kl_penalty_reward="-0.05-0.025x19")
+    assert found.value == pytest.approx(0.05)
+
+
+def test_an_adaptive_coefficient_is_not_read_off():
+    assert fact("kl_coef_implied", ref_kl="1x19", kl_penalty_reward="-0.05-0.05x19") is None
+
+
+@pytest.mark.parametrize(("kl", "penalty"), [("0x19", "0x19"), ("1x2", "-0.05x2")])
+def test_no_kl_or_few_records_give_no_coefficient(kl, penalty):
+    assert fact("kl_coef_implied", ref_kl=kl, kl_penalty_reward=penalty) is None
+
+
+def test_a_straight_decay_tells_where_it_ends():
+    # 0.001 at step 0, 0.0001 less every four steps: 0 at step 40
+    assert fact("schedule_end_step", learning_rate="0.001-0.000025x29").value == 40
+
+
+@pytest.mark.parametrize("rate", ["0.001x29", "0.001+0.0001x29", "0.001-0.0001x9", "0.001 0.0005 0.00025x9 0.0001x9"])
+def test_other_schedules_have_no_such_end(rate):
+    found = fact("schedule_end_step", learning_rate=rate)
+    assert found is None or found.value <= 12
+
+
+RNG = np.random.default_rng(5)
+
+
+POLICY, VALUE, ENTROPY, KL = (
+    RNG.normal(0, 0.05, 30), RNG.uniform(1, 30, 30), RNG.uniform(0.5, 0.7, 30), RNG.uniform(0, 2, 30),
+)  # fmt: skip
+
+
+def coefficient(
+    name: str, loss: np.ndarray, *, windows: dict[str, str] | None = None, **terms: np.ndarray
+) -> float | None:
+    axis = Axis(path="run.csv", steps=np.arange(30), lines=np.arange(30))
+    columns = {"loss": loss, "policy_loss": POLICY, **terms}
+    series = {
+        key: Series(name=key, raw=key, axis=axis, values=values, aggregation=(windows or {}).get(key))
+        for key, values in columns.items()
+    }
+    found = RunView(Run(id="run", framework="", algorithm="ppo", sources=(), series=series)).fact(name)
+    return None if found is None else float(str(found.value))
+
+
+def test_all_coefficients_are_read_off_one_loss():
+    loss = POLICY + 0.5 * VALUE - 0.01 * ENTROPY
+    assert coefficient("value_loss_in_loss", loss, value_loss=VALUE, entropy=ENTROPY) == pytest.approx(0.5)
+    assert coefficient("bonus_in_loss", loss, value_loss=VALUE, entropy=ENTROPY) == pytest.approx(0.01)
+
+
+def test_a_bonus_with_the_wrong_sign_is_below_zero():
+    assert coefficient("bonus_in_loss", POLICY + 0.02 * ENTROPY, entropy=ENTROPY) == pytest.approx(-0.02)
+
+
+def test_a_penalty_that_pays_is_below_zero():
+    assert coefficient("penalty_coefficient", POLICY - 0.3 * KL, ref_kl=KL) == pytest.approx(-0.3)
+
+
+def test_a_value_loss_that_is_left_out_is_known_by_the_other_terms():
+    loss = POLICY - 0.01 * ENTROPY
+    assert coefficient("value_loss_in_loss", loss, value_loss=VALUE, entropy=ENTROPY) == 0
+
+
+def test_digits_of_a_console_are_enough_where_the_term_is_large():
+    loss = np.round(POLICY + 0.5 * VALUE, 3)
+    assert coefficient("value_loss_in_loss", loss, value_loss=np.round(VALUE, 3)) == pytest.approx(0.5, rel=1e-3)
+
+
+@pytest.mark.parametrize("added", [RNG.normal(0, 1, 30), 0.5 * VALUE + RNG.normal(0, 0.5, 30), 0.5 * VALUE**1.1])
+def test_a_loss_of_another_form_gives_no_coefficient(added: np.ndarray):
+    assert coefficient("value_loss_in_loss", POLICY + added, value_loss=VALUE, entropy=ENTROPY) is None
+
+
+def test_a_loss_that_is_the_surrogate_tells_nothing():
+    assert coefficient("value_loss_in_loss", POLICY, value_loss=VALUE, entropy=ENTROPY) is None
+    assert coefficient("penalty_in_loss", POLICY + 0.5 * VALUE, value_loss=VALUE, ref_kl=KL) is None
+
+
+def test_no_coefficient_is_read_off_a_loss_of_other_samples():
+    loss = POLICY + 0.5 * VALUE
+    assert coefficient(
+        "value_loss_in_loss", loss, windows={"loss": "last minibatch"}, value_loss=VALUE
+    ) == pytest.approx(0.5)
+    several = {"loss": "last minibatch", "value_loss": "all minibatches"}
+    assert coefficient("value_loss_in_loss", loss, windows=several, value_loss=VALUE) is None

@@ -77,9 +77,7 @@ def test_every_exit_code_of_the_judging_step(project, code):
 
 
 @bash
-@pytest.mark.parametrize(
-    ("runs", "code"), [("sound sick", 1), ("sound short", 4), ("short sick", 1), ("sound nope", 3)]
-)
+@pytest.mark.parametrize(("runs", "code"), [("short sick", 1), ("sound nope", 3)])
 def test_of_several_runs_the_worst_counts(project, runs, code):
     done, output = judge(project, runs="\n".join(f"runs/{name}" for name in runs.split()))
     assert (done.returncode, output["exit-code"]) == (code, str(code)), done.stdout + done.stderr

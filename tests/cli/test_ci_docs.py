@@ -191,8 +191,7 @@ def test_the_action_takes_every_input(project):
 
 
 @bash
-@pytest.mark.parametrize("evil", ["$(touch pwned)", "`touch pwned`", "; touch pwned", "--output=pwned"])
-def test_an_input_is_never_code(project, evil):
-    done, _ = judge(project, runs=evil)
+def test_an_input_is_never_code(project):
+    done, _ = judge(project, runs="\n".join(["$(touch pwned)", "`touch pwned`", "; touch pwned", "--output=pwned"]))
     assert done.returncode != 0
     assert not (project / "pwned").exists()

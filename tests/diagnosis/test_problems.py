@@ -1,10 +1,15 @@
-"""Problems: which causes compete, who leads, how sure, and in which order all of them are printed."""
+"""Problems: which causes compete and lead, how sure, in which order; accounts; what is shown."""
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from ppo_doctor.diagnosis.problems import LEVEL_DB, LIKELY_DB, SPEAKS_DB, in_order, problems
+from ppo_doctor.checks.rulepack import weights_of
+from ppo_doctor.diagnosis.findings import problems_shown
+from ppo_doctor.diagnosis.problems import LEVEL_DB, LIKELY_DB, SPEAKS_DB, account, in_order, problems
+from ppo_doctor.model.diagnosis import ChainLink, Outcome
 from ppo_doctor.model.words import Severity
 from tests.synthetic import a_cause, a_finding, a_rule
 
@@ -122,6 +127,8 @@ def test_what_would_settle_it_is_asked_for():
 
 
 MECHANISM = a_cause("mechanism", {"one": 10}, proof=("one",), link="advantages", complaints=("no-signal",))
+
+
 ROOTS = [
     a_cause("weak-root", {"two": 10}, root_of=("mechanism",), complaints=("x",)),
     a_cause("strong-root", {"two": 20}, root_of=("mechanism",), complaints=("no-signal",)),
@@ -191,3 +198,179 @@ def test_beside_a_likely_fault_no_finding_brings_in_a_cause():
     findings = [a_finding(a_rule(name, severity=Severity.MEDIUM), "fired") for name in ("one", "grave")]
     likely, usual = a_cause("likely", {"one": LIKELY_DB}), a_cause("usual", {"grave": 6}, prior=-14)
     assert [cause.id for group in problems([likely, usual], findings) for cause in group.causes] == ["likely"]
+
+
+RULE = {name: a_rule(name) for name in ("proof", "usual", "required", "excluding")}
+
+
+def findings(**statuses):
+    return {name: a_finding(RULE[name], status) for name, status in statuses.items()}
+
+
+def a_cause_in_words(rates=None, prior=-10, **words):
+    raw = {word: [name] for word, name in words.items()}
+    weights = weights_of(raw, rates or {})
+    proof, needs = tuple(raw.get("proof", ())), tuple(raw.get("needs", ()))
+    cause = a_cause("cause", prior=prior, proof=proof, needs=needs)
+    return type(cause)(**{**{f: getattr(cause, f) for f in cause.__dataclass_fields__}, "weights": weights})
+
+
+def test_a_word_weighs_what_it_says_against_the_rate_of_sound_runs():
+    cause = a_cause_in_words({"usual": 0.05}, usual="usual")
+    assert account(cause, findings(usual="fired")).score == -10 + round(10 * math.log10(0.75 / 0.05))
+    assert account(cause, findings(usual="clear")).score == -10 + round(10 * math.log10(0.25 / 0.95))
+    assert account(cause, findings(usual="skipped")).score == -10
+
+
+def test_a_check_that_sound_runs_often_answer_with_yes_speaks_for_nothing():
+    cause = a_cause_in_words({"usual": 0.75}, usual="usual")
+    assert not account(cause, findings(usual="fired")).support
+
+
+@pytest.mark.parametrize(
+    ("words", "statuses"),
+    [
+        ({"excludes": "excluding"}, {"excluding": "fired"}),
+        ({"requires": "required"}, {"required": "clear"}),
+        ({"needs": "usual"}, {"usual": "clear"}),
+        ({"needs": "usual"}, {"usual": "skipped"}),
+    ],
+)
+def test_what_rules_a_cause_out(words, statuses):
+    cause = a_cause_in_words(proof="proof", usual="usual", **words)
+    assert account(cause, findings(proof="fired", **statuses)) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "statuses"),
+    [({"excludes": "excluding"}, {"excluding": "clear"}), ({"requires": "required"}, {"required": "skipped"})],
+)
+def test_what_does_not(words, statuses):
+    cause = a_cause_in_words(proof="proof", **words)
+    assert account(cause, findings(proof="fired", **statuses)).proven
+
+
+def test_what_nothing_else_explains_its_own_cause_does_whatever_rules_that_out():
+    cause = a_cause_in_words(proof="proof", excludes="excluding")
+    answers = findings(proof="fired", excluding="fired")
+    assert account(cause, answers, odd="proof").proven
+    assert account(cause, answers, odd="usual") is None
+    assert account(cause, findings(proof="clear", excluding="fired"), odd="proof") is None
+
+
+def test_a_proof_proves_unless_the_cause_never_can_be():
+    cause = a_cause_in_words(proof="proof")
+    assert account(cause, findings(proof="fired")).proven
+    assert not account(cause, findings(proof="clear")).proven
+    never = a_cause("never", {"proof": 35}, proof=("proof",), never_proven=True)
+    assert not account(never, findings(proof="fired")).proven
+
+
+def test_the_ledger_adds_up_to_the_score():
+    cause = a_cause_in_words(proof="proof", usual="usual")
+    told = account(cause, findings(proof="fired", usual="clear"))
+    assert told.score == cause.prior + sum(entry.db for entry in told.ledger)
+    assert {entry.finding: entry.status for entry in told.ledger} == {"proof": "fired", "usual": "clear"}
+
+
+LIGHT, GRAVE = a_rule("light", severity="medium", link="critic"), a_rule("grave", severity="critical", link="loss")
+
+
+HIGH, SLIGHT = a_rule("high", link="policy"), a_rule("slight", severity="low")
+
+
+SHOWN_RULES = {rule.name: rule for rule in (LIGHT, GRAVE, HIGH, SLIGHT)}
+
+
+LIKELY, SUSPECTED = 30, 5
+
+
+LEARNED, FLAT = Outcome(what="learned"), Outcome(what="flat")
+
+
+LOST = Outcome(what="lost", start=1.0, best=9.0, end=0.0, since_step=400)
+
+
+def shown(causes=(), fired=(), became=LEARNED, links=(), onset=None):
+    findings = [
+        a_finding(rule, "fired" if name in fired else "clear", onset=onset) for name, rule in SHOWN_RULES.items()
+    ]
+    return problems_shown(problems(causes, findings), findings, became, links)
+
+
+def test_a_finding_of_medium_severity_without_a_cause_is_a_problem():
+    (problem,) = shown(fired=("light",), onset=12)
+    assert (problem.title, problem.findings) == (a_finding(LIGHT).title, ("light",))
+    assert (problem.link, problem.severity, problem.since_step) == ("critic", Severity.MEDIUM, 12)
+    assert (problem.leader, problem.causes) == ("", ())
+
+
+def test_a_finding_of_low_severity_alone_is_no_problem():
+    assert shown(fired=("slight",)) == ()
+
+
+def test_a_suspicion_without_a_finding_is_no_problem():
+    assert shown([a_cause("it", {"slight": SUSPECTED}, severity="critical")], fired=("slight",)) == ()
+
+
+def test_a_cause_that_is_sure_is_a_problem_though_only_a_finding_of_low_severity_shows_it():
+    (problem,) = shown([a_cause("it", {"slight": LIKELY}, severity="high")], fired=("slight",))
+    assert (problem.leader, problem.findings, problem.severity) == ("it", ("slight",), Severity.HIGH)
+
+
+def test_a_suspicion_stands_under_a_reward_that_is_flat():
+    cause = a_cause("it", {"slight": SUSPECTED}, severity="critical")
+    (problem,) = shown([cause], fired=("slight",), became=FLAT)
+    assert (problem.leader, problem.link, problem.severity) == ("it", "rewards", Severity.LOW)
+    assert shown(became=FLAT) == ()
+
+
+def test_a_reward_that_is_lost_is_a_problem_by_itself():
+    (problem,) = shown(became=LOST)
+    assert (problem.severity, problem.verdict, problem.since_step) == (Severity.CRITICAL, "unhealthy", 400)
+    assert shown(became=Outcome(what="fell", start=9.0, best=9.0, end=0.0))[0].severity is Severity.HIGH
+
+
+def test_a_reward_that_is_lost_takes_in_what_the_reward_alone_shows():
+    gone = a_rule("reward-declines", link="rewards")
+    findings = [a_finding(gone), a_finding(LIGHT)]
+    cause = a_cause("it", {"reward-declines": SUSPECTED})
+    first, second = problems_shown(problems([cause], findings), findings, LOST, ())
+    assert (first.findings, first.causes) == (("reward-declines",), ("it",))
+    assert second.findings == ("light",)
+
+
+def test_the_title_is_the_gravest_of_the_findings_that_the_cause_accounts_for():
+    (problem,) = shown([a_cause("it", {"light": 40, "grave": 20})], fired=("light", "grave"))
+    assert problem.title == a_finding(GRAVE).title
+    assert problem.findings == ("grave", "light")
+
+
+def test_two_groups_with_the_same_first_finding_are_one_problem():
+    causes = [a_cause("one", {"high": LIKELY}), a_cause("two", {"high": LIKELY - 5}, complaints=("critic-fails",))]
+    (problem,) = shown(causes, fired=("high",))
+    assert problem.causes == ("one", "two")
+    assert problem.leader == "one"
+
+
+def test_what_a_harmless_cause_accounts_for_is_no_problem():
+    harmless = a_cause("benign", {"high": LIKELY}, benign=True, severity="info", proof=("high",))
+    assert shown([harmless], fired=("high",)) == ()
+
+
+def test_problems_are_numbered_in_the_order_in_which_they_are_told():
+    """What is sure or critical comes first, the rest by severity."""
+    sure = a_cause("sure", {"light": LIKELY}, severity="medium", complaints=("critic-fails",))
+    told = shown([sure], fired=("light", "high", "grave"))
+    assert [problem.id for problem in told] == ["p1", "p2", "p3"]
+    assert {told[0].findings, told[1].findings} == {("light",), ("grave",)}
+    assert told[2].findings == ("high",)
+
+
+@pytest.mark.parametrize(("state", "expected"), [("dead", "dead"), ("weak", "weak"), ("alive", "wrong")])
+def test_a_problem_breaks_its_link_as_the_chain_shows(state, expected):
+    links = [ChainLink(link="policy", state=state), ChainLink(link="ratio", state="dead", entailed_by="policy")]
+    (problem,) = shown(fired=("high",), links=links)
+    assert problem.state == expected
+    cause = a_cause("it", {"high": LIKELY}, link="policy", complaints=("critic-fails",))
+    assert shown([cause], fired=("high",), links=links)[0].follows == ("ratio",)

@@ -18,7 +18,7 @@ import numpy as np
 from ppo_doctor.readers.sniffing import sniff
 from tests.readers.event_files import event_file, scalars
 from tests.readers.test_notebook import notebook, shown, stream
-from tests.readers.test_trackers import mlflow_db, trackio_db
+from tests.readers.test_sqlite_log import mlflow_db, trackio_db
 from tests.readers.wandb_files import config, history, run_file
 
 ROOT = Path(__file__).resolve().parent.parent.parent

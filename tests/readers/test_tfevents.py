@@ -195,15 +195,6 @@ def test_the_model_s_configuration_is_not_that_of_the_training(reading):
     assert reading(event_file(event(0, model))).configs == []
 
 
-def test_hparams_of_a_session(reading):
-    entries = [("lr", field(2, 0.0003)), ("n_epochs", field(2, 4.0)), ("algo", field(3, "PPO")), ("norm", field(4, 1))]
-    held = b"".join(field(1, field(1, key) + field(2, value)) for key, value in entries)
-    content = field(3, held)
-    summary = field(1, "_hparams_/session_start_info") + field(9, field(1, field(1, "hparams") + field(2, content)))
-    (config,) = reading(event_file(event(0, summary))).configs
-    assert config.values == {"lr": 0.0003, "n_epochs": 4, "algo": "PPO", "norm": True}
-
-
 def test_a_configuration_written_again_is_one(reading):
     text = event(0, as_text("x/text_summary", TABLE))
     assert len(reading(event_file(text, event(1, scalar("a", 1.0)), text)).configs) == 1

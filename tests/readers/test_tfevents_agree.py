@@ -108,14 +108,6 @@ def test_scalars_as_tensors(tmp_path, board, dtype):
     agree(board.write(tmp_path, events), board)
 
 
-def test_several_values_in_one_event(tmp_path, board):
-    events = [
-        board.event(step=s, summary=board.summary(value=[board.value(tag=t, simple_value=s / 7) for t in TAGS]))
-        for s in range(50)
-    ]
-    agree(board.write(tmp_path, events), board)
-
-
 def test_the_settings_that_the_hparams_plugin_holds(tmp_path, board):
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 

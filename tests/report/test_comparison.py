@@ -94,6 +94,7 @@ def test_a_page_fetches_and_runs_nothing() -> None:
     assert "<script" not in source
     assert re.findall(r"""(?:src|href)=|url\((?!["']?#)|@import""", source) == []
     assert "default-src 'none'" in html.unescape(source)
+    assert "script-src" not in source
 
 
 def test_what_a_log_says_is_escaped() -> None:

@@ -1,5 +1,7 @@
 """Parts of one run are judged as the whole; runs of their own stay apart."""
 
+from __future__ import annotations
+
 import itertools
 import json
 import random
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppo_doctor.diagnosis.analyze import runs_of
+from ppo_doctor.diagnosis.analyze import read_runs, runs_of
 from ppo_doctor.runs.discover import gather
 from ppo_doctor.runs.reading import Request
 from tests.layouts import seen
@@ -189,3 +191,91 @@ def test_separate_keeps_every_file(tmp_path):
              "extra.jsonl": as_jsonl(sb3_rows(seed=3))}  # fmt: skip
     found = runs(write(tmp_path, files), separate=True)
     assert sorted(Path(run.sources[0].path).name for run in found) == sorted(files)
+
+
+RECORDS = [
+    {"policy_loss": -0.01 * n, "value_loss": 1.0 / n, "entropy": 1.4 - 0.01 * n, "mean_reward": n} for n in range(1, 32)
+]
+
+
+def runs_in(path):
+    sources, _ = gather([str(path)])
+    return [run for source in sources for run in runs_of(source, Request())]
+
+
+def test_files_of_one_record_each_are_one_run_in_the_order_of_their_numbers(tmp_path):
+    for number, record in enumerate(RECORDS):
+        (tmp_path / f"metrics-{number}.json").write_text(json.dumps(record))
+    (run,) = runs_in(tmp_path)
+    assert run.series["reward_mean"].values.tolist() == list(range(1, 32))
+
+
+def test_files_of_several_seeds_stay_runs_of_their_own(tmp_path):
+    for number, record in enumerate(RECORDS[:4]):
+        (tmp_path / f"results_seed{number}.json").write_text(json.dumps(record))
+    assert len(runs_in(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "log"])
+def test_settings_among_the_records_are_settings(tmp_path, suffix):
+    settings = {"learning_rate": 3e-4, "clip_range": 0.2, "gamma": 0.99, "n_epochs": 4, "env_id": "CartPole-v1"}
+    write = json.dumps if suffix == "jsonl" else str
+    (tmp_path / f"train.{suffix}").write_text("\n".join(map(write, [settings, *RECORDS])))
+    (run,) = runs_in(tmp_path / f"train.{suffix}")
+    assert len(run.series["entropy"]) == len(RECORDS)
+    assert "clip_range" not in run.series
+    assert (run.config["ppo_epochs"].value, run.config["gamma"].value) == (4, 0.99)
+
+
+def test_columns_of_several_workers_are_their_mean_and_norms_their_largest(tmp_path):
+    rows = [
+        {**record, "entropy_0": 1.0, "entropy_1": 2.0, "grad_norm_0": 0.5, "grad_norm_1": n}
+        for n, record in enumerate({key: r[key] for key in r if key != "entropy"} for r in RECORDS)
+    ]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (run,) = runs_in(tmp_path / "train.jsonl")
+    assert np.all(run.series["entropy"].values == 1.5)
+    assert run.series["grad_norm"].values[-1] == 30
+    assert any("entropy_0, entropy_1" in note.text for note in run.notes)
+
+
+HEAD = '#{"t_start": %s, "env_id": "CartPole-v1"}\nr,l,t\n'
+
+
+def write_monitor(path, rows, start=1000.0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(HEAD % start + "".join(f"{r},{length},{t}\n" for r, length, t in rows), encoding="utf-8")
+
+
+def test_a_monitor_file_is_episodes_with_steps_added_up(tmp_path):
+    write_monitor(tmp_path / "monitor.csv", [(1.5, 10, 0.5), (2.5, 20, 1.0), (3.0, 5, 1.5)])
+    (run,) = read_runs(str(tmp_path / "monitor.csv"), Request())
+    assert run.framework == "gym-monitor"
+    assert run.series["episode_return"].values.tolist() == [1.5, 2.5, 3.0]
+    assert run.series["episode_return"].axis.steps.tolist() == [10, 30, 35]
+    assert run.series["episode_return"].axis.lines.tolist() == [3, 4, 5]
+    assert run.series["episode_length"].values.tolist() == [10, 20, 5]
+
+
+def test_the_monitors_of_a_folder_are_one_run_by_time(tmp_path):
+    write_monitor(tmp_path / "0.monitor.csv", [(1.0, 10, 1.0), (3.0, 10, 3.0)])
+    write_monitor(tmp_path / "1.monitor.csv", [(2.0, 20, 1.0), (4.0, 20, 3.0)], start=1001.0)
+    (run,) = read_runs(str(tmp_path), Request())
+    returns = run.series["episode_return"]
+    assert returns.values.tolist() == [1, 2, 3, 4]
+    assert returns.axis.steps.tolist() == [10, 30, 40, 60]
+    where = [(returns.axis.path_of(i).rpartition("/")[2], int(returns.axis.lines[i])) for i in range(4)]
+    assert where == [("0.monitor.csv", 3), ("1.monitor.csv", 3), ("0.monitor.csv", 4), ("1.monitor.csv", 4)]
+
+
+def test_monitors_of_two_folders_are_two_runs(tmp_path):
+    for name in ("a", "b"):
+        write_monitor(tmp_path / name / "monitor.csv", [(1.0, 10, 1.0), (3.0, 10, 3.0)])
+    assert len(read_runs(str(tmp_path), Request())) == 2
+
+
+def test_a_log_of_the_trainer_counts_more_than_monitors(tmp_path):
+    write_monitor(tmp_path / "monitor.csv", [(1.0, 10, 1.0), (3.0, 10, 3.0)])
+    (tmp_path / "progress.csv").write_text("time/total_timesteps,train/approx_kl\n10,0.1\n20,0.2\n", encoding="utf-8")
+    sources, _ = gather([str(tmp_path)])
+    assert [source.log for source in sources] == [str(tmp_path / "progress.csv")]

@@ -2,124 +2,50 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ppo_doctor.readers.tensors.tensor import Tensor
 from ppo_doctor.runs.dumps import moments, statistics
-from ppo_doctor.runs.dumps.moments import describe
-from ppo_doctor.runs.dumps.statistics import ratio_statistics
-
-
-def tensor(values, dtype=np.float64):
-    return Tensor.of("t", np.asarray(values, dtype=dtype))
-
-
-def near(ours, plain, scale=0.0):
-    """Agree to 1e-9 relative; `scale` is the size of what cancels in a signed mean."""
-    if math.isnan(plain) or math.isinf(plain):
-        return ours == plain or (math.isnan(ours) and math.isnan(plain))
-    return abs(ours - plain) <= 1e-9 * max(abs(plain), scale * 1e-3) + 1e-15 * max(scale, 1.0)
-
-
-def exact(values):
-    """Return an exactly rounded sum; infinite where it overflows."""
-    try:
-        return math.fsum(values)
-    except (OverflowError, ValueError):
-        return math.inf
-
-
-def plain_reference(new, old, advantages, low=0.2, high=0.28):
-    """Return the same numbers from whole arrays, exactly summed."""
-    d = new - old
-    r = np.exp(d)
-    n = len(d)
-    mean = exact(r) / n
-    scale = r.max() or math.nan
-    k3 = exact(np.where(np.abs(d) < 1e-5, d * d / 2 + d**3 / 6, np.expm1(d) - d)) / n
-    centred_d, centred_a = d - exact(d) / n, advantages - exact(advantages) / n
-    size = math.sqrt(exact(centred_d**2) * exact(centred_a**2))
-    return {
-        "k1": -exact(d) / n,
-        "k2": exact(d * d) / n / 2,
-        "k3": k3,
-        "mean": mean,
-        "std": math.sqrt(exact((r - mean) ** 2) / n),
-        "ess": (exact(r) / scale) ** 2 / exact((r / scale) ** 2) / n,
-        "one": float((d == 0).mean()),
-        "low": float((r < 1 - low).mean()),
-        "high": float((r > 1 + high).mean()),
-        "effective_low": float(((r < 1 - low) & (advantages < 0)).mean()),
-        "effective_high": float(((r > 1 + high) & (advantages > 0)).mean()),
-        "dual": float(((r > 3) & (advantages < 0)).mean()),
-        "gain": exact((r - 1) * advantages) / n,
-        "corr": exact(centred_d * centred_a) / size if size else math.nan,
-    }
+from ppo_doctor.runs.dumps.checkpoints import TensorChange, compare
+from ppo_doctor.runs.dumps.moments import Summary, describe
+from ppo_doctor.runs.dumps.passes import Passes, compare_passes
+from ppo_doctor.runs.dumps.recompute import Recomputed
+from ppo_doctor.runs.dumps.statistics import QUANTILES, RatioStatistics, ratio_statistics
+from tests.runs.dumps.dump_references import OF_FIELD
+from tests.runs.dumps.references import (
+    CHANGE,
+    CLIP,
+    DUAL,
+    NESTED,
+    PASSES,
+    RATIO,
+    SUMMARY,
+    agree,
+    check_ratio,
+    check_summary,
+    tensor,
+)
 
 
 def check(new, old, advantages, mask=None):
-    got = ratio_statistics(
-        tensor(new),
-        tensor(old),
-        advantages=tensor(advantages),
-        mask=None if mask is None else tensor(mask, np.bool_),
-        clip=(0.2, 0.28),
-        dual_clip=3.0,
-    )
+    """Hold the statistics of what is finite and inside the mask against the plain references."""
     keep = np.ones(len(new), bool) if mask is None else np.asarray(mask, bool)
+    told = {"advantages": tensor(advantages), "mask": None if mask is None else tensor(mask, np.bool_)}
     with np.errstate(all="ignore"):
+        got = ratio_statistics(tensor(new), tensor(old), **told, clip=CLIP, dual_clip=DUAL)
         finite = np.isfinite(np.asarray(new) - np.asarray(old)) & np.isfinite(advantages)
-    assert got.nonfinite == int((keep & ~finite).sum())
-    keep &= finite
-    assert got.samples == int(keep.sum())
-    if not got.samples:
-        return got
-    with np.errstate(all="ignore"):
-        want = plain_reference(*(np.asarray(x, np.float64)[keep] for x in (new, old, advantages)))
-        d = np.asarray(new, np.float64)[keep] - np.asarray(old, np.float64)[keep]
-        a = np.asarray(advantages, np.float64)[keep]
-    spread = float(np.exp(np.minimum(np.abs(d).max(), 700.0)))
-    ours = {
-        "k1": (got.k1, np.abs(d).max()),
-        "k2": (got.k2, 0),
-        "k3": (got.k3, 0),
-        "mean": (got.ratio.mean, 0),
-        "std": (got.ratio.std, got.ratio.mean),
-        "ess": (got.ess, 0),
-        "one": (got.one_share, 0),
-        "low": (got.clipped_low, 0),
-        "high": (got.clipped_high, 0),
-        "effective_low": (got.effective_low, 0),
-        "effective_high": (got.effective_high, 0),
-        "dual": (got.dual, 0),
-        "gain": (got.gain, spread * np.abs(a).max()),
-    }
-    if not math.isfinite(want["std"]):  # squares overflow; what does not need them is finite still
-        assert not math.isfinite(got.ratio.std)
-        del ours["std"], ours["ess"]
-    if want["mean"] < statistics.SMALLEST_SQUARED:  # squares underflow, and what rests on them is not told
-        assert math.isnan(got.ess)
-        del ours["ess"]
-    if not math.isfinite(want["gain"]):
-        del ours["gain"]
-    for name, (value, scale) in ours.items():
-        assert near(value, want[name], scale), (name, value, want[name])
+        assert got.nonfinite == int((keep & ~finite).sum())
+        keep &= finite
+        assert got.samples == int(keep.sum())
+        if got.samples:
+            check_ratio(*(np.asarray(x, np.float64)[keep] for x in (new, old, advantages)), replace(got, nonfinite=0))
     return got
-
-
-@pytest.mark.parametrize("spread", [1e-7, 1e-4, 0.02, 0.3, 3.0])
-@pytest.mark.parametrize("size", [1, 2, 1000, 100_000])
-def test_agrees_with_plain_expressions(spread, size):
-    chance = np.random.default_rng(size)
-    old = -chance.exponential(size=size)
-    new = old + chance.normal(scale=spread, size=size)
-    got = check(new, old, chance.normal(size=size), chance.random(size) < 0.8 if size > 2 else None)
-    assert got.ratio.count == got.samples
 
 
 _values = st.floats(-1e4, 0) | st.sampled_from([0.0, -1.0, -1e4, -math.inf, math.nan, math.inf])
@@ -131,19 +57,6 @@ _values = st.floats(-1e4, 0) | st.sampled_from([0.0, -1.0, -1e4, -math.inf, math
 def test_agrees_on_extreme_inputs(rows):
     columns = [np.array(column) for column in zip(*rows, strict=True)] or [np.empty(0)] * 4
     check(*columns[:3], mask=columns[3])
-
-
-@given(st.lists(st.floats(-2, 2), min_size=1, max_size=60), st.integers(0, 9))
-@settings(max_examples=40)
-def test_pieces_add_up(deltas, seed):
-    before = moments.kept_pieces.__defaults__
-    moments.kept_pieces.__defaults__ = (7,)
-    try:
-        chance = np.random.default_rng(seed)
-        old = -chance.exponential(size=len(deltas))
-        check(old + np.array(deltas), old, chance.normal(size=len(deltas)))
-    finally:
-        moments.kept_pieces.__defaults__ = before
 
 
 def test_nothing_at_all_is_unknown_not_zero():
@@ -205,3 +118,104 @@ def test_a_spread_far_below_the_mean_keeps_its_digits():
 def test_sizes_that_differ_are_refused():
     with pytest.raises(ValueError, match="sizes"):
         ratio_statistics(tensor([0.0]), tensor([0.0, 1.0]))
+
+
+def test_every_field_has_a_reference():
+    def fields(kind):
+        return {field.name for field in dataclasses.fields(kind)}
+
+    assert fields(Summary) == set(SUMMARY)
+    assert fields(RatioStatistics) == set(RATIO) | NESTED
+    assert fields(Passes) == set(PASSES)
+    assert fields(TensorChange) == {"name", "size", "shared"} | set(CHANGE)
+    assert fields(Recomputed) == set(OF_FIELD)
+
+
+def logs(low):
+    """Return log-probs on a grid (as float32 rounds them), among them extremes."""
+    return st.floats(low, 0, width=32) | st.sampled_from([0.0, -0.5, -1.0, low])
+
+
+def rows(low):
+    return st.lists(st.tuples(logs(low), logs(low), st.floats(-50, 50, width=32) | st.just(0.0)), max_size=40)
+
+
+def shortened(check, *columns):
+    """Check with pieces of all the data, and of seven elements."""
+    before = moments.kept_pieces.__defaults__
+    check(*columns)
+    moments.kept_pieces.__defaults__ = (7,)
+    try:
+        check(*columns)
+    finally:
+        moments.kept_pieces.__defaults__ = before
+
+
+@pytest.mark.parametrize("low", [-2.0, -1e4])
+def test_ratio_statistics_agree(low):
+    def once(n, o, a):
+        with np.errstate(all="ignore"):
+            got = ratio_statistics(tensor(n), tensor(o), advantages=tensor(a), clip=CLIP, dual_clip=DUAL)
+            check_ratio(n, o, a, got)
+
+    @given(rows(low))
+    @settings(max_examples=60)
+    def run(held):
+        if held:
+            shortened(once, *(np.array(column) for column in zip(*held, strict=True)))
+
+    run()
+
+
+@pytest.mark.parametrize("spread", [1e-6, 0.03, 2.0])
+def test_ratio_statistics_agree_on_random_data(spread):
+    chance = np.random.default_rng(int(1 / spread))
+    size = 150_000  # more than one piece, and more than the sample
+    o, a = -chance.exponential(size=size), chance.normal(size=size)
+    n = o + chance.normal(scale=spread, size=size)
+    got = ratio_statistics(tensor(n), tensor(o), advantages=tensor(a), clip=CLIP, dual_clip=DUAL)
+    for name in RATIO.keys() - {"distinct"}:
+        plain, scale = RATIO[name](n, o, a)
+        assert agree(getattr(got, name), plain, scale), name
+    for q in QUANTILES:  # of a random sample: their rank is off by a little
+        low, high = (np.exp(np.quantile(n - o, min(1, max(0, q + off)))) for off in (-0.005, 0.005))
+        assert low <= got.quantiles[q] <= high
+
+
+@pytest.mark.parametrize("low", [-2.0, -1e4])
+def test_passes_agree(low):
+    def once(x, y, p):
+        with np.errstate(all="ignore"):
+            got = compare_passes(tensor(x), tensor(y), padding=tensor(p), position=tensor(np.arange(len(x))))
+            for name, reference in PASSES.items():
+                plain, scale = reference(x, y, p)
+                assert agree(getattr(got, name), plain, scale), (name, getattr(got, name), plain)
+
+    @given(st.lists(st.tuples(logs(low), logs(low), st.integers(0, 7).map(float)), min_size=1, max_size=40))
+    @settings(max_examples=60)
+    def run(held):
+        shortened(once, *(np.array(column) for column in zip(*held, strict=True)))
+
+    run()
+
+
+@given(st.lists(st.floats(-1e6, 1e6) | st.sampled_from([0.0, math.nan, math.inf, -math.inf]), max_size=30))
+@settings(max_examples=40)
+def test_summaries_agree(values):
+    shortened(lambda v: check_summary(describe(tensor(v)), v), np.array(values, np.float64))
+
+
+# Weights
+
+
+_weight = st.floats(-1e4, 1e4, width=32) | st.sampled_from([0.0, -0.0, math.nan, math.inf, 1e-30, 3e38])
+
+
+@given(st.lists(st.tuples(_weight, _weight), min_size=1, max_size=30))
+@settings(max_examples=40)
+def test_changes_of_weights_agree(pairs):
+    before, after = (np.array(column, np.float32) for column in zip(*pairs, strict=True))
+    with np.errstate(all="ignore"):
+        (change,) = compare({"w": tensor(before, np.float32)}, {"w": tensor(after, np.float32)}, one_file=False).changes
+        for name, reference in CHANGE.items():
+            assert agree(float(getattr(change, name)), float(reference(before, after))), name
