@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor.model.words import ASKED, CHAIN, QUESTIONS, Severity
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span
-from ppo_doctor.report.phrases import folder, relative
-from ppo_doctor.report.words import (
+from ppo_doctor.report.phrases import (
     MARK_KEY,
     MARK_STYLE,
     MARKS,
@@ -24,7 +23,6 @@ from ppo_doctor.report.words import (
     entry_says,
     finding_says,
     flowing,
-    level_with,
     listed,
     remedy_says,
     sentence,
@@ -34,6 +32,7 @@ from ppo_doctor.report.words import (
     to_do,
     weighed,
 )
+from ppo_doctor.report.summary import folder, relative
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,7 +132,7 @@ class _Causes:
         number = f"{cause.rank}".ljust(INDENT - 1).replace(" ", BOUND)
         self.page.add((f"{number} ", Span(flowing(cause.title), "" if cause.benign else "bold")), 0, INDENT)
         self.page.add(self._standing(cause), INDENT, 2)
-        self.page.add(level_with(self.diagnosis, cause), INDENT)
+        self.page.add(_level_with(self.diagnosis, cause), INDENT)
         self.page.add(sentence(cause.says), INDENT)
         if self.options.why:
             self._score(cause)
@@ -175,6 +174,15 @@ class _Causes:
 
     def _amount(self, amount: int, words: str | Span) -> None:
         self.page.labelled(bound(decibels(amount).rjust(4)), words, INDENT, column=6)
+
+
+def _level_with(diagnosis: Diagnosis, cause: RankedCause) -> str:
+    """Return which causes this log cannot tell a cause from; nothing where there is none."""
+    if not cause.level_with:
+        return ""
+    ranks = {c.id: c.rank for c in diagnosis.causes}
+    names = [bound(f"{ranks[i]} ({plain(i)})" if i in ranks else plain(i)) for i in cause.level_with]
+    return f"Cannot be told apart from {listed(names)} by this log."
 
 
 def _unexplained(page: Page, diagnosis: Diagnosis) -> None:

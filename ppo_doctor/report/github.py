@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from ppo_doctor.diagnosis.gate_result import failing
 from ppo_doctor.model.words import Severity
 from ppo_doctor.report import markdown, phrases
-from ppo_doctor.report.markup import command_data, command_property, slashes
+from ppo_doctor.report.escape import command_data, command_property, slashes
+from ppo_doctor.report.phrases import capital, stopped
 from ppo_doctor.report.summary import summarize
-from ppo_doctor.report.words import capital, stopped
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -32,8 +33,7 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str
 
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Sequence[Run | None] = ()) -> str:
     """Return the diagnoses of several runs as annotations, errors first."""
-    drawn = [*runs, *[None] * (len(diagnoses) - len(runs))]
-    rows = zip(diagnoses, drawn, strict=True)
+    rows = zip_longest(diagnoses, runs)
     found = [annotation for diagnosis, run in rows for annotation in _annotations(diagnosis, run, options)]
     ordered = sorted(dict.fromkeys(found), key=lambda pair: ("error", "warning", "notice").index(pair[0]))
     return "".join(f"{line}\n" for line in _at_most(ordered))

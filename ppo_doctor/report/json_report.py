@@ -13,7 +13,7 @@ from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import SourceRef
 from ppo_doctor.model.words import Severity
 from ppo_doctor.report.escape import unsafe
-from ppo_doctor.report.words import to_do
+from ppo_doctor.report.phrases import to_do
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 from ppo_doctor.diagnosis.gate_result import failing
 from ppo_doctor.model.evidence import says
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.report.markup import slashes, xml
+from ppo_doctor.report.escape import slashes, xml
+from ppo_doctor.report.phrases import remedy_says
 from ppo_doctor.report.summary import support
-from ppo_doctor.report.words import remedy_says
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,22 +6,24 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.model.words import CHAIN
 from ppo_doctor.report import phrases
+from ppo_doctor.report.escape import md, md_code, md_html, md_line
 from ppo_doctor.report.gate import lines as gate_lines
-from ppo_doctor.report.markup import md, md_code, md_html, md_line
-from ppo_doctor.report.phrases import apart, causes_of, first_action, relative
-from ppo_doctor.report.summary import summarize
-from ppo_doctor.report.words import (
+from ppo_doctor.report.phrases import (
     MARK_KEY,
     MARKS,
     UNIT,
+    apart,
+    causes_of,
     decibels,
     entry_says,
     finding_says,
-    gravity,
+    first_action,
+    gravest_first,
     sentence,
     titles,
     weighed,
 )
+from ppo_doctor.report.summary import relative, summarize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,8 +54,7 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str
 
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Sequence[Run | None] = ()) -> str:
     """Return several diagnoses as Markdown: a table, the gravest run first, then each run under a fold."""
-    drawn = [*runs, *[None] * (len(diagnoses) - len(runs))]
-    rows = sorted(zip(diagnoses, drawn, strict=True), key=lambda row: gravity(row[0]))
+    rows = gravest_first(diagnoses, runs)
     blocks = [MARKER, f"### ppo-doctor: {len(diagnoses)} runs", _table_of_runs(rows, options)]
     if not options.quiet:
         blocks += [_fold(f"{d.verdict}: {md_html(d.run.id)}", "\n\n".join(_report(d, run, options))) for d, run in rows]

@@ -14,11 +14,10 @@ from urllib.parse import quote
 
 from ppo_doctor.model.evidence import says
 from ppo_doctor.model.words import Severity
-from ppo_doctor.report.escape import plain, prose
+from ppo_doctor.report.escape import plain, prose, slashes
 from ppo_doctor.report.json_report import Flow, Json, element
-from ppo_doctor.report.markup import slashes
+from ppo_doctor.report.phrases import capital, remedy_says, stopped
 from ppo_doctor.report.summary import support
-from ppo_doctor.report.words import capital, remedy_says, stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

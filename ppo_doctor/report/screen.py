@@ -11,8 +11,8 @@ from ppo_doctor.model.frozen import frozen
 from ppo_doctor.report import phrases
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
+from ppo_doctor.report.phrases import SEVERITY_STYLE, VERDICT_STYLE, bound, capital, count, sentence
 from ppo_doctor.report.summary import Row
-from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, bound, capital, count, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,7 @@ from ppo_doctor.report import RenderOptions
 from ppo_doctor.report.details import details
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span, wrap
-from ppo_doctor.report.screen import screen
-from ppo_doctor.report.words import (
+from ppo_doctor.report.phrases import (
     MARK_STYLE,
     MARKS,
     SEVERITY_STYLE,
@@ -25,6 +24,7 @@ from ppo_doctor.report.words import (
     listed,
     stopped,
 )
+from ppo_doctor.report.screen import screen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
