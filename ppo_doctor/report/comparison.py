@@ -173,7 +173,10 @@ def as_json(comparison: Comparison, _options: RenderOptions) -> str:
     divergences = comparison.divergences
     content: dict[str, Json] = {
         "different": comparison.different,
-        **{letter.lower(): _described(side) for letter, side, _ in _sides(comparison)},
+        **{
+            letter.lower(): {"name": side.name, "runs": len(side.verdicts), **fields(side, "verdicts causes")}
+            for letter, side, _ in _sides(comparison)
+        },
         "reward": {
             letter: None if found is None else fields(found, "metric first last best")
             for letter, found in zip("ab", comparison.outcomes, strict=True)
@@ -183,10 +186,6 @@ def as_json(comparison: Comparison, _options: RenderOptions) -> str:
         "explanations": [{"key": e.difference.key, **fields(e, "metrics says")} for e in comparison.explanations],
     }
     return dump({"schema_version": SCHEMA_VERSION, "comparison": content})
-
-
-def _described(side: Side) -> Json:
-    return {"name": side.name, "runs": len(side.verdicts), **fields(side, "verdicts causes")}
 
 
 def as_html(comparison: Comparison, options: RenderOptions) -> str:
@@ -201,7 +200,7 @@ def as_html(comparison: Comparison, options: RenderOptions) -> str:
     )
     main = el("main", join((el("section", *parts[:2]), *parts[2:])))
     title = f"{' against '.join(name for *_, name in ours)} · ppo-doctor"
-    return document(title, [el("div", main, cls="frame")], styles=("report.css", "comparison.css"))
+    return document(title, el("div", main, cls="frame"), styles=("report.css", "comparison.css"))
 
 
 def _section(title: str, *content: Markup) -> Markup:
@@ -222,15 +221,10 @@ def _side(letter: str, side: Side, name: str) -> Markup:
 
 def _reward(comparison: Comparison) -> Markup:
     cells = table(map(text, PAID), [row(*line) for line in _rewards(comparison)], "Reward")
-    metric = _rewarded(comparison)
+    metrics = {found.metric if found is not None else "" for found in comparison.outcomes}
+    metric = metrics.pop() if len(metrics) == 1 else ""  # drawn where both sides are paid by one metric
     step = next((d.step for d in comparison.divergences or () if d.metric == metric), None)
     return join((cells, _figure(comparison, metric, step, "") if metric else NOTHING))
-
-
-def _rewarded(comparison: Comparison) -> str:
-    """Return the metric that both sides are paid by; nothing where there is none."""
-    metrics = {found.metric if found is not None else "" for found in comparison.outcomes}
-    return metrics.pop() if len(metrics) == 1 else ""
 
 
 def _plots(comparison: Comparison, options: RenderOptions) -> Markup:

@@ -49,11 +49,8 @@ def bounded(text: str, limit: int) -> str:
 
 def unsafe(character: str) -> bool:
     """Tell whether a character moves the cursor, reorders its neighbours, or prints as nothing."""
-    return category(character) in _UNSAFE or character in _INVISIBLE or _selects_variation(character)
-
-
-def _selects_variation(character: str) -> bool:
-    return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
+    selects_variation = "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
+    return category(character) in _UNSAFE or character in _INVISIBLE or selects_variation
 
 
 def _visible(text: str) -> str:
@@ -76,6 +73,7 @@ def _escape(character: str) -> str:
 
 #: Everything that starts inline markup, HTML, a table cell or mathematics.
 _ACTIVE = re.compile(r"[\\`*_\[\]<>|~#$!&]")
+_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 #: Mentions, issue numbers and bare links, which GitHub makes of plain text even behind a backslash.
 _AUTOLINK = re.compile(r"@(?=\w)|#(?=\d)|(?<=[a-zA-Z]):(?=//)|\bwww(?=\.)|\bGH(?=-\d)", re.IGNORECASE)
 #: A list, a heading or a quotation, when it starts a line.
@@ -96,19 +94,12 @@ def md_html(text: str) -> str:
 
 def _inline(text: str, escaped: Callable[[str], str] | None = None) -> str:
     parts = re.split(f"({_AUTOLINK.pattern})", text, flags=re.IGNORECASE)
-    return "".join((escaped or _escaped)(part) + (_NOTHING if _breaks(part) else "") for part in parts)
-
-
-def _breaks(part: str) -> bool:
-    return part.lower() in ("@", "#", ":", "www", "gh")
+    links = ("@", "#", ":", "www", "gh")
+    return "".join((escaped or _escaped)(part) + (_NOTHING if part.lower() in links else "") for part in parts)
 
 
 def _escaped(text: str) -> str:
-    return _ACTIVE.sub(_one, text)
-
-
-def _one(match: re.Match[str]) -> str:
-    return {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(match.group(), "\\" + match.group())
+    return _ACTIVE.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), text)
 
 
 def md_line(text: str) -> str:

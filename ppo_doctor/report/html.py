@@ -8,7 +8,7 @@ from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.words import CHAIN
 from ppo_doctor.report import html_plots, phrases
 from ppo_doctor.report.details import NO_LOG
-from ppo_doctor.report.html_markup import NOTHING, Markup, code, document, el, fold, join, row, table, text
+from ppo_doctor.report.html_markup import NOTHING, Markup, code, document, el, fold, from_asset, join, row, table, text
 from ppo_doctor.report.html_plots import MOST_PLOTS, Drawing, measured
 from ppo_doctor.report.phrases import (
     MARKS,
@@ -33,7 +33,7 @@ from ppo_doctor.report.plots import COLUMNS, small
 from ppo_doctor.report.summary import relative, summarize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ppo_doctor.model.diagnosis import ChainLink, Diagnosis, LedgerEntry, RankedCause
     from ppo_doctor.model.rules import Finding
@@ -41,13 +41,6 @@ if TYPE_CHECKING:
     from ppo_doctor.model.words import LinkState, Status, Verdict
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import ProblemSummary, Row, Summary, Table
-
-#: A page's own picture, so that no browser asks a server for one.
-_ICON = (
-    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
-    "%3Crect width='16' height='16' rx='4' fill='%231d5c63'/%3E"
-    "%3Cpath d='M2 9h3l2-5 3 8 1.5-3H14' fill='none' stroke='white' stroke-width='1.6'/%3E%3C/svg%3E"
-)
 
 #: Bytes of sections on a page of several runs, plots on it in all, and plots of a run however many there are.
 MOST_BYTES, MOST_PLOTS_IN_ALL, FEWEST_PLOTS = 1_700_000, 48, 2
@@ -152,24 +145,9 @@ def _reward(summary: Summary, run: Run | None) -> Markup:
 
 def _page(title: str, main: Markup, version: str) -> str:
     more = f"ppo-doctor {version}. ppo-doctor explain NAME tells more about a cause, a check or a metric."
-    body = (_bar(), el("main", main, id="main", tabindex="-1"), el("footer", el("p", text(more))))
-    head = (
-        el("meta", name="generator", content=f"ppo-doctor {version}"),
-        el("link", rel="icon", href=_ICON),
-    )
+    body = join((from_asset("bar.html"), el("main", main, id="main", tabindex="-1"), el("footer", el("p", text(more)))))
+    head = from_asset("head.html", version=text(version))
     return document(f"{title} · ppo-doctor", body, styles=("report.css",), script="report.js", head=head)
-
-
-def _bar() -> Markup:
-    """Return the page's header; what needs the script stays hidden until it runs."""
-    skip = el("a", text("Skip to the verdict"), href="#main", cls="skip")
-    brand = el("p", text("ppo-doctor"), cls="brand")
-    label = el("label", text("Search causes and checks"), for_="search", cls="unseen")
-    field = el("input", type="search", id="search", placeholder="Search causes and checks", autocomplete="off")
-    found = el("output", id="found", for_="search")
-    search = el("div", label, field, found, role="search", cls="search", hidden=True)
-    toggle = el("button", text("Dark"), type="button", id="theme", hidden=True)
-    return el("header", skip, brand, search, toggle, cls="bar")
 
 
 def badge(verdict: Verdict) -> Markup:
@@ -263,17 +241,14 @@ def _chain(diagnosis: Diagnosis) -> Markup:
 def _node(link: ChainLink) -> Markup:
     mark = el("span", text(MARKS[link.state]), cls="mark", aria_hidden="true")
     state = el("span", mark, text(f" {_state(link)}"), cls="state")
-    return el("li", _trace(link.state), el("span", text(link.link), cls="name"), state, cls=f"link {link.state}")
+    # its stretch of one line that runs through the whole chain and shows where the signal dies
+    shape = {"viewBox": "0 0 100 40", "preserveAspectRatio": "none", "aria_hidden": "true", "focusable": "false"}
+    trace = el("svg", el("path", d=TRACES[link.state]), cls="trace", **shape)
+    return el("li", trace, el("span", text(link.link), cls="name"), state, cls=f"link {link.state}")
 
 
 def _state(link: ChainLink) -> str:
     return "not logged" if link.state == "unknown" else link.state
-
-
-def _trace(state: LinkState) -> Markup:
-    """Return the link's stretch of one line that runs through the whole chain and shows where the signal dies."""
-    shape = {"viewBox": "0 0 100 40", "preserveAspectRatio": "none", "aria_hidden": "true", "focusable": "false"}
-    return el("svg", el("path", d=TRACES[state]), cls="trace", **shape)
 
 
 def _shown(links: Sequence[ChainLink]) -> Markup:
@@ -395,12 +370,7 @@ def _reading(diagnosis: Diagnosis) -> Markup:
     parts = (
         table(map(text, ("File", "Container", "Records used")), files, "Files that were read"),
         notes,
-        _settings(settings),
+        table(map(text, ("Setting", "Value")), settings, "Configuration as found") if settings else NOTHING,
     )
     sizes = ((len(run.sources), "file"), (len(settings), "setting"), (len(run.notes), "note"))
     return fold("What was read: " + ", ".join(count(size, noun) for size, noun in sizes), join(parts))
-
-
-def _settings(rows: Iterable[Markup]) -> Markup:
-    ours = list(rows)
-    return table(map(text, ("Setting", "Value")), ours, "Configuration as found") if ours else NOTHING

@@ -28,7 +28,6 @@ from ppo_doctor.report.summary import relative, summarize
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ppo_doctor.diagnosis.gate_result import GateResult
     from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
     from ppo_doctor.model.rules import Finding
     from ppo_doctor.model.run import Run
@@ -81,12 +80,12 @@ def _report(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> li
         action = first_action(summary)
         return [_bullets([f"**{md(phrases.wrong(summary))}**", *([f"**do** {md(action)}"] if action else [])])]
     became = phrases.outcome(summary)
-    shown = relative(diagnosis)
+    shown, result = relative(diagnosis), options.gate_result(diagnosis)
     parts = [
         f"**{md_line(became)}**" if became else "",
         " · ".join(md(fact) for fact in phrases.facts(diagnosis)),
         _table(summary.table) if summary.table is not None else "",
-        _gate(options.gate_result(diagnosis)),
+        _bullets(f"**{word}** {md(message)}" for word, message in gate_lines(result)) if result else "",
         *(_problem(problem, shown, options) for problem in summary.problems[:MOST_PROBLEMS]),
         _bullets(
             f"**{p.rank}. {md(phrases.title(p))}** ({_standing(p, shown)})" for p in summary.problems[MOST_PROBLEMS:]
@@ -107,10 +106,6 @@ def _bullets(rows: Iterable[str]) -> str:
 
 def _fold(title: str, body: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>" if body else ""
-
-
-def _gate(result: GateResult | None) -> str:
-    return _bullets(f"**{word}** {md(says)}" for word, says in gate_lines(result)) if result else ""
 
 
 def _table(table: Table) -> str:

@@ -128,7 +128,9 @@ def _whole(page: Page, summary: Summary, diagnosis: Diagnosis, cut: Cut) -> None
         meaning = f" {sentence(remark.message)}" if cut.says and remark.message else ""
         page.labelled(Span("note", "dim"), sentence(remark.title) + meaning, INDENT, LABELS)
     page.blank()
-    _rest(page, summary, diagnosis, cut)
+    for label, words in phrases.rest(summary, diagnosis, notes=cut.notes):
+        if label != "note":  # notes stand above
+            page.add((Span(capital(label), REST_STYLE.get(label, "")), f": {words}"), 0, INDENT)
 
 
 def _table(page: Page, table: Table, cut: Cut) -> None:
@@ -198,13 +200,5 @@ def _advice(page: Page, problem: ProblemSummary, cut: Cut) -> None:
 
 def _less(advice: Sequence[tuple[str, str]], further: int) -> Sequence[tuple[str, str]]:
     """Return the lines of a problem that is not the first."""
-    kept = (), ("why",), ("seen", "cost", "why", "or"), None
-    labels = kept[further]
+    labels = ((), ("why",), ("seen", "cost", "why", "or"), None)[further]
     return [(label, words) for label, words in advice if labels is None or label in labels]
-
-
-def _rest(page: Page, summary: Summary, diagnosis: Diagnosis, cut: Cut) -> None:
-    """Add what stays open, what was checked, and what was lost in reading."""
-    for label, words in phrases.rest(summary, diagnosis, notes=cut.notes):
-        if label != "note":  # notes stand above
-            page.add((Span(capital(label), REST_STYLE.get(label, "")), f": {words}"), 0, INDENT)
