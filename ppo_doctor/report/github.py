@@ -25,11 +25,6 @@ Level = Literal["error", "warning", "notice"]
 MOST = 10
 
 
-def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
-    """Return one diagnosis as annotations."""
-    return render_many([diagnosis], options, [run])
-
-
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Sequence[Run | None] = ()) -> str:
     """Return the diagnoses of several runs as annotations, errors first."""
     rows = zip_longest(diagnoses, runs)

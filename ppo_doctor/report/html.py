@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.words import CHAIN
 from ppo_doctor.report import html_plots, phrases
-from ppo_doctor.report.details import NO_LOG
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, document, el, fold, from_asset, join, row, table, text
 from ppo_doctor.report.html_plots import MOST_PLOTS, Drawing, measured
 from ppo_doctor.report.phrases import (
@@ -15,6 +14,7 @@ from ppo_doctor.report.phrases import (
     UNIT,
     apart,
     behind,
+    by_gravity,
     causes_of,
     chance,
     count,
@@ -23,13 +23,13 @@ from ppo_doctor.report.phrases import (
     finding_says,
     first_action,
     flowing,
-    gravest_first,
     short,
     titles,
     weighed,
     wrong,
 )
 from ppo_doctor.report.plots import COLUMNS, small
+from ppo_doctor.report.screen import NO_LOG
 from ppo_doctor.report.summary import relative, summarize
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Se
     A page that grows without end helps nobody: from `MOST_BYTES` on, further runs stand in the table only, and plots
     share `MOST_PLOTS_IN_ALL`.
     """
-    rows = gravest_first(diagnoses, runs)
+    rows = by_gravity(diagnoses, runs)
     names = apart([diagnosis.run.id for diagnosis, _ in rows])
     entries = [
         Entry(name=n, summary=summarize(*row), diagnosis=row[0], run=row[1]) for n, row in zip(names, rows, strict=True)
@@ -351,14 +351,12 @@ def _found(finding: Finding) -> str:
 
 def _not_ruled_out(diagnosis: Diagnosis) -> Markup:
     """Return the causes that this log does not speak about, and those that no log of its kind can show."""
-    parts = [_open_causes(head, diagnosis, fuller) for head, fuller in (("By this log", True), (NO_LOG, False))]
+    parts = []
+    for head, fuller in (("By this log", True), (NO_LOG, False)):
+        ours = [cause for cause in diagnosis.not_ruled_out if cause.a_fuller_log_could is fuller]
+        rows = [join((el("dt", code(c.id)), el("dd", text(flowing(c.because))))) for c in ours]
+        parts += [el("p", text(f"{head}:"), cls="quiet"), el("dl", *rows, cls="never")] if ours else []
     return fold(f"Not ruled out: {count(len(diagnosis.not_ruled_out), 'cause')}", join(parts))
-
-
-def _open_causes(head: str, diagnosis: Diagnosis, fuller: bool) -> Markup:
-    ours = [cause for cause in diagnosis.not_ruled_out if cause.a_fuller_log_could is fuller]
-    rows = (join((el("dt", code(c.id)), el("dd", text(flowing(c.because))))) for c in ours)
-    return join((el("p", text(f"{head}:"), cls="quiet"), el("dl", *rows, cls="never"))) if ours else NOTHING
 
 
 def _reading(diagnosis: Diagnosis) -> Markup:

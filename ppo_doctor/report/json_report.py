@@ -16,7 +16,7 @@ from ppo_doctor.report.escape import unsafe
 from ppo_doctor.report.phrases import to_do
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from ppo_doctor.model.diagnosis import Diagnosis, LedgerEntry, Outcome, Problem, RankedCause, RunSummary
     from ppo_doctor.model.rules import Evidence, Finding
@@ -113,11 +113,6 @@ class Flow:
 def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:  # noqa: ARG001 (the form of a renderer)
     """Return one diagnosis as a JSON object."""
     return dump(_with_gate(diagnosis, options))
-
-
-def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
-    """Return the diagnoses of several runs as one JSON object."""
-    return FLOW.whole(diagnoses, options)
 
 
 def render_error(message: str, hint: str, code: int) -> str:

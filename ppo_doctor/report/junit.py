@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
     from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
     from ppo_doctor.model.rules import Finding
-    from ppo_doctor.model.run import Run
     from ppo_doctor.report import RenderOptions
 
 Result = Literal["passed", "failure", "error", "skipped"]
@@ -38,11 +37,6 @@ class TestCase:
     result: Result = "passed"
     message: str = ""
     lines: tuple[str, ...] = ()
-
-
-def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:  # noqa: ARG001 (the form of a renderer)
-    """Return one diagnosis as JUnit XML."""
-    return render_many([diagnosis], options)
 
 
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:

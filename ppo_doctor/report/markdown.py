@@ -13,12 +13,12 @@ from ppo_doctor.report.phrases import (
     MARKS,
     UNIT,
     apart,
+    by_gravity,
     causes_of,
     decibels,
     entry_says,
     finding_says,
     first_action,
-    gravest_first,
     sentence,
     titles,
     weighed,
@@ -53,7 +53,7 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str
 
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Sequence[Run | None] = ()) -> str:
     """Return several diagnoses as Markdown: a table, the gravest run first, then each run under a fold."""
-    rows = gravest_first(diagnoses, runs)
+    rows = by_gravity(diagnoses, runs)
     blocks = [MARKER, f"### ppo-doctor: {len(diagnoses)} runs", _table_of_runs(rows, options)]
     if not options.quiet:
         blocks += [_fold(f"{d.verdict}: {md_html(d.run.id)}", "\n\n".join(_report(d, run, options))) for d, run in rows]

@@ -208,7 +208,7 @@ def short(value: float) -> str:
     return _EXPONENT.sub(lambda found: "e" + found[1].replace("+", "") + found[2], f"{value + 0.0:.3g}")
 
 
-def gravest_first(diagnoses: Sequence[Diagnosis], runs: Sequence[Run | None]) -> list[tuple[Diagnosis, Run | None]]:
+def by_gravity(diagnoses: Sequence[Diagnosis], runs: Sequence[Run | None]) -> list[tuple[Diagnosis, Run | None]]:
     """Return diagnoses with their runs, None where there are fewer of them, the gravest first."""
     return sorted(zip_longest(diagnoses, runs), key=lambda row: gravity(row[0]))
 

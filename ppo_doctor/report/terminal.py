@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.diagnosis.gate_result import exit_code
 from ppo_doctor.model.words import SEVERAL_RUNS
-from ppo_doctor.report.details import details
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, NARROWEST, WIDEST, Page, Span, columns
 from ppo_doctor.report.phrases import VERDICT_STYLE, VERDICTS, apart, count, first_action, flowing, what
-from ppo_doctor.report.screen import closing, screen, short_screen
+from ppo_doctor.report.screen import closing, details, screen, short_screen
 from ppo_doctor.report.summary import summarize
 
 if TYPE_CHECKING:
