@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     from ppo_doctor.report.compare import Comparison, Side
     from ppo_doctor.runs.reading import Request
 
-#: Formats of a comparison → the module of reports, and the function, that writes it.
-COMPARED = {"text": "comparison:text", "json": "comparison:as_json", "html": "comparison_html:page"}
+#: Formats of a comparison → the function of `report.comparison` that writes it.
+COMPARED = {"text": "as_text", "json": "as_json", "html": "as_html"}
 
 
 @app.command()
@@ -53,7 +52,7 @@ def compare(
     debug: Debug = False,
 ) -> None:
     """Put two runs side by side: reward, which metrics part and when, settings that differ, and what is wrong."""
-    from ppo_doctor.report import RenderOptions
+    from ppo_doctor.report import RenderOptions, comparison
 
     if format not in COMPARED:
         raise DoctorError(f"no format '{format}' for a comparison", hint=", ".join(COMPARED), code=ExitCode.USAGE)
@@ -65,9 +64,8 @@ def compare(
     except DoctorError as error:
         report_error(error, reports)
         raise
-    module, _, function = COMPARED[format].partition(":")
     options = RenderOptions(all=everything, color=False if no_color or output is not None else None)
-    write(getattr(import_module(f"ppo_doctor.report.{module}"), function)(found, options), output, format)
+    write(getattr(comparison, COMPARED[format])(found, options), output, format)
 
 
 def compare_sources(sources: Sequence[str], request: Request, rules: Sequence[Path], *, group: bool) -> Comparison:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ppo_doctor.report.json_report import Flow
     from ppo_doctor.report.summary import Summary
 
-#: format → "module:function"; the module may also have `render_many` and `render_error`.
+#: format → "module:function". The function renders one run; a module without it renders a list of one. `render_many`
+#: or `FLOW` renders several runs, `render_error` an error.
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
         "text": "ppo_doctor.report.terminal:render",
@@ -74,6 +75,8 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions, format
         DoctorError: no such format.
     """
     module, function = _find(format)
+    if not hasattr(module, function):
+        return render_many([diagnosis], options, format, [run])
     return _text(getattr(module, function)(diagnosis, run, options))
 
 
@@ -92,6 +95,8 @@ def render_many(
     module, function = _find(format)
     if function != "render":
         raise DoctorError(f"format '{format}' holds one run", hint="name one run", code=ExitCode.USAGE)
+    if (flow := flow_of(format)) is not None:
+        return flow.whole(diagnoses, options)
     extra: Any = [runs] if format in DRAWN else [summaries] if format in SUMMARIZED else []
     return _text(module.render_many(diagnoses, options, *extra))
 

@@ -283,14 +283,11 @@ def explanations(found: Iterable[Difference], parted: Sequence[Divergence]) -> t
     for difference in ours:
         reached = tuple(m for m in order if m in ACTS_ON.get(difference.canonical or "", ()) and m != difference.key)
         if reached:
-            says = f"it acts on {', '.join(reached[:4])}, and {reached[0]} parts {_when(parted[order[reached[0]]])}"
+            step = parted[order[reached[0]]].step
+            says = f"it acts on {', '.join(reached[:4])}, and {reached[0]} parts from step {step}"
             made = Explanation(difference=difference, metrics=reached, says=says)
             ranked.append((order[reached[0]], -len(reached), made))
     if not ranked and len(ours) == 1 and parted:
         made = Explanation(difference=ours[0], metrics=(), says="it is the only setting that differs")
         ranked.append((0, 0, made))
     return tuple(entry for _, _, entry in sorted(ranked, key=lambda row: row[:2]))
-
-
-def _when(divergence: Divergence) -> str:
-    return f"from step {divergence.step}"

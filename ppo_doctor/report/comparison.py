@@ -1,4 +1,4 @@
-"""A comparison of two runs as text or JSON."""
+"""A comparison of two runs as text, JSON, or one HTML file with a plot of both curves for each metric that diverged."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import math
 from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.report.escape import plain
-from ppo_doctor.report.fleet import GAP, fitted, names, what
+from ppo_doctor.report.html import badge
+from ppo_doctor.report.html_markup import NOTHING, Markup, code, document, el, join, row, table, text
 from ppo_doctor.report.json_report import SCHEMA_VERSION, Json, dump, fields
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
-from ppo_doctor.report.phrases import first_action
+from ppo_doctor.report.phrases import VERDICT_STYLE, first_action, short, what
+from ppo_doctor.report.plots import Marks, plot
 from ppo_doctor.report.screen import AT_WIDTH, LINES, key_of
-from ppo_doctor.report.terminal import page_for, paint
-from ppo_doctor.report.words import VERDICT_STYLE, short
+from ppo_doctor.report.terminal import GAP, fitted, names, page_for, paint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ppo_doctor.model.run import Series
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.compare import Comparison, Difference, Outcome, Side
     from ppo_doctor.report.summary import Summary
@@ -34,18 +36,20 @@ SETTINGS = ("settings that differ",)
 #: Characters of a setting's name, and twice those of its value.
 LONGEST = 60
 UNPAID = "unknown: no series of it"
+#: More plots would make a page that nobody reads to its end; `--all` draws all of them.
+MOST_PLOTS = 12
 
 
-def text(comparison: Comparison, options: RenderOptions) -> str:
+def as_text(comparison: Comparison, options: RenderOptions) -> str:
     """Return a comparison for a terminal: reward, what diverged and when, settings, and the verdict on each side."""
     page = page_for(options)
     end = Page(width=page.width, ascii=page.ascii)
-    for (letter, side), name in zip(sides(comparison), names([comparison.a.name, comparison.b.name]), strict=True):
+    for letter, side, name in _sides(comparison):
         page.add((Span(letter, "bold"), BOUND * 2 + plain(name)), 0, INDENT)
         _verdict(end, letter, side)
     page.blank()
-    _table(page, PAID, paid(comparison))
-    rows, settings = parted(comparison), changed(comparison)
+    _table(page, PAID, _rewards(comparison))
+    rows, settings = _parted(comparison), _changed(comparison)
     room = math.ceil(LINES * max(1.0, AT_WIDTH / page.width)) - len(page.lines) - len(end.lines) - FRAME
     room = len(rows) + len(settings) if options.all else room
     _table(page, PARTED, _most(rows, max(room - len(settings), LEAST_ROWS)))
@@ -54,35 +58,37 @@ def text(comparison: Comparison, options: RenderOptions) -> str:
     return paint(page, options)
 
 
-def sides(comparison: Comparison) -> tuple[tuple[str, Side], tuple[str, Side]]:
-    """Return both sides with their letters."""
-    return ("A", comparison.a), ("B", comparison.b)
+def _sides(comparison: Comparison) -> list[tuple[str, Side, str]]:
+    """Return both sides with their letters and with what tells their names apart."""
+    ours = (comparison.a, comparison.b)
+    return list(zip("AB", ours, names([side.name for side in ours]), strict=True))
 
 
-def paid(comparison: Comparison) -> list[Cells]:
+def _rewards(comparison: Comparison) -> list[Cells]:
     """Return a row per side: what it was paid at its first and last record, and at its best, and by which metric."""
     if not any(comparison.outcomes):
         return [(UNPAID,)]
-    return [_paid(*side, found) for side, found in zip(sides(comparison), comparison.outcomes, strict=True)]
+    found = zip(_sides(comparison), comparison.outcomes, strict=True)
+    return [_paid(letter, side, reward) for (letter, side, _), reward in found]
 
 
 def _paid(letter: str, side: Side, found: Outcome | None) -> Cells:
     if found is None:
         return (f"{letter}{BOUND * 2}{UNPAID}",)
-    return f"{letter}  {key(side, found.metric)}", short(found.first), short(found.last), short(found.best)
+    return f"{letter}  {_key(side, found.metric)}", short(found.first), short(found.last), short(found.best)
 
 
-def key(side: Side, metric: str) -> str:
+def _key(side: Side, metric: str) -> str:
     """Return what a side's log calls a metric."""
     return key_of(metric, next((run.series[metric].raw for run in side.runs if metric in run.series), metric))
 
 
-def parted(comparison: Comparison) -> list[Cells]:
+def _parted(comparison: Comparison) -> list[Cells]:
     """Return a row per metric that diverged, in the order in which they did: its key, the step, and both medians."""
     if comparison.divergences is None:
         return [("unknown: a report holds no series; compare the logs",)]
     rows: list[Cells] = [
-        (key(comparison.a, d.metric) + " *" * d.expected, str(d.step), short(d.a), short(d.b))
+        (_key(comparison.a, d.metric) + " *" * d.expected, str(d.step), short(d.a), short(d.b))
         for d in comparison.divergences
     ]
     # A lower bar was passed, that of a metric on which a setting acts that differs.
@@ -91,7 +97,7 @@ def parted(comparison: Comparison) -> list[Cells]:
     return rows or [("none beyond the scatter of each run, over the steps that both have",)]
 
 
-def changed(comparison: Comparison) -> list[Cells]:
+def _changed(comparison: Comparison) -> list[Cells]:
     """Return a row per setting that differs, first those that may explain what diverged, with the reason."""
     why = {each.difference: each.metrics for each in comparison.explanations}
     rows: list[Cells] = [(f"{_values(each)}: {_because(comparison, metrics)}",) for each, metrics in why.items()]
@@ -103,7 +109,7 @@ def _because(comparison: Comparison, metrics: Sequence[str]) -> str:
     if not metrics:
         return "may explain it, the only one that differs"
     step = next(d.step for d in comparison.divergences or () if d.metric == metrics[0])
-    return f"may explain {key(comparison.a, metrics[0])} from step {step}"
+    return f"may explain {_key(comparison.a, metrics[0])} from step {step}"
 
 
 def _values(difference: Difference) -> str:
@@ -123,9 +129,9 @@ def _most(rows: list[Cells], most: int) -> list[Cells]:
 
 def _table(page: Page, head: Cells, rows: Sequence[Cells]) -> None:
     """Add a heading and its rows: cells stand under each other, to the right but the first."""
-    lines = [head, *(row for row in rows if len(row) > 1)]
+    lines = [head, *(cells for cells in rows if len(cells) > 1)]
     widths = [max(columns(line[i]) for line in lines) for i in range(len(head))]
-    for indent, line in ((0, head), *((INDENT, row) for row in rows)):
+    for indent, line in ((0, head), *((INDENT, cells) for cells in rows)):
         style = "" if indent else "dim"
         if len(line) == 1:
             page.add(Span(line[0], style), indent, 2)
@@ -137,21 +143,21 @@ def _table(page: Page, head: Cells, rows: Sequence[Cells]) -> None:
 
 def _verdict(page: Page, letter: str, side: Side) -> None:
     words = ", ".join(dict.fromkeys(verdict.upper() for verdict in side.verdicts))
-    word = Span(words, VERDICT_STYLE.get(summary_of(side).verdict, "bold"))
-    page.add((f"{letter}{BOUND * 2}", word, BOUND * 2, standing(side)), 0, INDENT)
-    action = first_action(summary_of(side))
+    word = Span(words, VERDICT_STYLE.get(_summary_of(side).verdict, "bold"))
+    page.add((f"{letter}{BOUND * 2}", word, BOUND * 2, _standing(side)), 0, INDENT)
+    action = first_action(_summary_of(side))
     if action:
         page.labelled(Span("do", "bold"), action, INDENT, 6)
 
 
-def summary_of(side: Side) -> Summary:
+def _summary_of(side: Side) -> Summary:
     """Return the summary of a side; of seeds that of the first with a problem."""
     return next((summary for summary in side.summaries if summary.problems), side.summaries[0])
 
 
-def standing(side: Side) -> str:
+def _standing(side: Side) -> str:
     """Return what a side suffers from, how sure that is, since when, and of seeds in how many."""
-    summary = summary_of(side)
+    summary = _summary_of(side)
     if not summary.problems:
         return what(summary)
     first, seeds = summary.problems[0], len(side.verdicts)
@@ -167,8 +173,10 @@ def as_json(comparison: Comparison, _options: RenderOptions) -> str:
     divergences = comparison.divergences
     content: dict[str, Json] = {
         "different": comparison.different,
-        "a": _side(comparison.a),
-        "b": _side(comparison.b),
+        **{
+            letter.lower(): {"name": side.name, "runs": len(side.verdicts), **fields(side, "verdicts causes")}
+            for letter, side, _ in _sides(comparison)
+        },
         "reward": {
             letter: None if found is None else fields(found, "metric first last best")
             for letter, found in zip("ab", comparison.outcomes, strict=True)
@@ -180,5 +188,73 @@ def as_json(comparison: Comparison, _options: RenderOptions) -> str:
     return dump({"schema_version": SCHEMA_VERSION, "comparison": content})
 
 
-def _side(side: Side) -> Json:
-    return {"name": side.name, "runs": len(side.verdicts), **fields(side, "verdicts causes")}
+def as_html(comparison: Comparison, options: RenderOptions) -> str:
+    """Return a comparison as a page that fetches and runs nothing."""
+    ours = _sides(comparison)
+    parts = (
+        el("h1", text("Two runs compared")),
+        el("div", *(_side(*side) for side in ours), cls="sides"),
+        _section("Reward", _reward(comparison)),
+        _section("Metrics that diverged, earliest first", _plots(comparison, options)),
+        _section("Settings that differ", el("ul", *(el("li", text(line)) for (line,) in _changed(comparison)))),
+    )
+    main = el("main", join((el("section", *parts[:2]), *parts[2:])))
+    title = f"{' against '.join(name for *_, name in ours)} · ppo-doctor"
+    return document(title, el("div", main, cls="frame"), styles=("report.css", "comparison.css"))
+
+
+def _section(title: str, *content: Markup) -> Markup:
+    return el("section", el("h2", text(title)), *content)
+
+
+def _side(letter: str, side: Side, name: str) -> Markup:
+    action = first_action(_summary_of(side))
+    return el(
+        "section",
+        el("h2", el("span", cls=f"key key-{letter.lower()}"), text(f"{letter}  {name}")),
+        el("p", *(badge(word) for word in dict.fromkeys(side.verdicts))),
+        el("p", text(_standing(side))),
+        el("p", el("strong", text("do ")), text(action)) if action else NOTHING,
+        cls=f"side-of {letter.lower()}",
+    )
+
+
+def _reward(comparison: Comparison) -> Markup:
+    cells = table(map(text, PAID), [row(*line) for line in _rewards(comparison)], "Reward")
+    metrics = {found.metric if found is not None else "" for found in comparison.outcomes}
+    metric = metrics.pop() if len(metrics) == 1 else ""  # drawn where both sides are paid by one metric
+    step = next((d.step for d in comparison.divergences or () if d.metric == metric), None)
+    return join((cells, _figure(comparison, metric, step, "") if metric else NOTHING))
+
+
+def _plots(comparison: Comparison, options: RenderOptions) -> Markup:
+    if not comparison.divergences:
+        return el("p", text(_parted(comparison)[0][0]))
+    shown = comparison.divergences[: None if options.all else MOST_PLOTS]
+    left = len(comparison.divergences) - len(shown)
+    figures = (_figure(comparison, d.metric, d.step, _says(d.step, d.a, d.b, level=d.expected)) for d in shown)
+    more = el("p", text(f"and {left} more: --all draws them"), cls="quiet") if left else NOTHING
+    return join((el("div", *figures, cls="plots"), more))
+
+
+def _says(step: int, a: float, b: float, *, level: bool) -> str:
+    doubt = "; judged by level alone, and seeds may differ as much" if level else ""
+    return f"From step {step} on the median of A is {short(a)}, that of B {short(b)}{doubt}."
+
+
+def _figure(comparison: Comparison, metric: str, step: int | None, says: str) -> Markup:
+    """Return a plot with the curve of the first run of each side; nothing where one has none."""
+    a, b = (_series(side, metric) for side in (comparison.a, comparison.b))
+    if a is None or b is None:
+        return NOTHING
+    steps = [int(series.axis.steps[place]) for series in (a, b) for place in (0, -1)]
+    title = f"{a.raw} of A, and of B dashed"
+    marks = Marks(onset=step, began="diverged")
+    drawn = plot(a, (min(steps), max(steps)), marks, title, other=b)
+    heading = el("h3", code(_key(comparison.a, metric)))
+    return el("figure", heading, drawn, el("figcaption", text(says)) if says else NOTHING, cls="exhibit")
+
+
+def _series(side: Side, metric: str) -> Series | None:
+    found = next((run.series[metric] for run in side.runs if metric in run.series), None)
+    return found if found is not None and len(found) else None

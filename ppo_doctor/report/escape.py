@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import re
+from html import escape
+from os import fspath
+from pathlib import PureWindowsPath
+from typing import TYPE_CHECKING
 from unicodedata import category
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Longest name, path or sentence that a report prints in full.
 LONGEST_NAME, LONGEST_TEXT = 300, 2000
@@ -42,11 +49,8 @@ def bounded(text: str, limit: int) -> str:
 
 def unsafe(character: str) -> bool:
     """Tell whether a character moves the cursor, reorders its neighbours, or prints as nothing."""
-    return category(character) in _UNSAFE or character in _INVISIBLE or _selects_variation(character)
-
-
-def _selects_variation(character: str) -> bool:
-    return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
+    selects_variation = "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
+    return category(character) in _UNSAFE or character in _INVISIBLE or selects_variation
 
 
 def _visible(text: str) -> str:
@@ -65,3 +69,76 @@ def _escape(character: str) -> str:
     if code <= 0xFF:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+#: Everything that starts inline markup, HTML, a table cell or mathematics.
+_ACTIVE = re.compile(r"[\\`*_\[\]<>|~#$!&]")
+_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+#: Mentions, issue numbers and bare links, which GitHub makes of plain text even behind a backslash.
+_AUTOLINK = re.compile(r"@(?=\w)|#(?=\d)|(?<=[a-zA-Z]):(?=//)|\bwww(?=\.)|\bGH(?=-\d)", re.IGNORECASE)
+#: A list, a heading or a quotation, when it starts a line.
+_BLOCK = re.compile(r"(?:[-+=]|\d+[.)])")
+#: Breaks what would become a link, and shows as nothing.
+_NOTHING = "&#8203;"
+
+
+def md(text: str) -> str:
+    """Return a sentence from outside that Markdown shows as it is, on one line."""
+    return _inline(prose(text))
+
+
+def md_html(text: str) -> str:
+    """Return a sentence from outside for a line of HTML within Markdown, where a backslash escapes nothing."""
+    return _inline(prose(text), escape)
+
+
+def _inline(text: str, escaped: Callable[[str], str] | None = None) -> str:
+    parts = re.split(f"({_AUTOLINK.pattern})", text, flags=re.IGNORECASE)
+    links = ("@", "#", ":", "www", "gh")
+    return "".join((escaped or _escaped)(part) + (_NOTHING if part.lower() in links else "") for part in parts)
+
+
+def _escaped(text: str) -> str:
+    return _ACTIVE.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), text)
+
+
+def md_line(text: str) -> str:
+    """Return a sentence from outside that may start a line: it opens no list and no heading."""
+    safe = md(text)
+    match = _BLOCK.match(safe)
+    if match is None:
+        return safe
+    marker = match.group()
+    return f"{marker[:-1]}\\{marker[-1]}{safe[len(marker) :]}"
+
+
+def md_code(text: str) -> str:
+    """Return a name or path as a code span, whatever back ticks it holds; good in table cells too."""
+    safe = plain(text).replace("|", r"\|")
+    fence = "`" * (max((len(run) for run in re.findall("`+", safe)), default=0) + 1)
+    pad = " " if safe[:1] in ("`", "") or safe[-1:] == "`" else ""
+    return f"{fence}{pad}{safe}{pad}{fence}"
+
+
+def xml(text: str) -> str:
+    """Return text for an element's content or an attribute; what XML 1.0 forbids becomes a visible escape."""
+    legal = prose(text)
+    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&apos;")):
+        legal = legal.replace(character, entity)
+    return re.sub("[\ufffe\uffff]", "\ufffd", legal)
+
+
+def command_data(text: str) -> str:
+    """Return text as the message of a workflow command."""
+    return prose(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def command_property(text: str) -> str:
+    """Return text as a property of a workflow command, which also ends at a comma or a colon."""
+    return command_data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def slashes(path: str) -> str:
+    """Return a path with forward slashes when it is a Windows path, as machines elsewhere expect it."""
+    windows = re.match(r"[A-Za-z]:[\\/]|\\\\", path) or ("\\" in path and "/" not in path)
+    return PureWindowsPath(path).as_posix() if windows else fspath(path).removeprefix("./")

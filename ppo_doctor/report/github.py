@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from ppo_doctor.diagnosis.gate_result import failing
 from ppo_doctor.model.words import Severity
 from ppo_doctor.report import markdown, phrases
-from ppo_doctor.report.markup import command_data, command_property, slashes
+from ppo_doctor.report.escape import command_data, command_property, slashes
+from ppo_doctor.report.phrases import capital, stopped
 from ppo_doctor.report.summary import summarize
-from ppo_doctor.report.words import capital, stopped
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from ppo_doctor.diagnosis.gate_result import GateItem
     from ppo_doctor.model.diagnosis import Diagnosis
     from ppo_doctor.model.run import Run, SourceRef
     from ppo_doctor.report import RenderOptions
@@ -25,15 +25,9 @@ Level = Literal["error", "warning", "notice"]
 MOST = 10
 
 
-def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
-    """Return one diagnosis as annotations."""
-    return render_many([diagnosis], options, [run])
-
-
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Sequence[Run | None] = ()) -> str:
     """Return the diagnoses of several runs as annotations, errors first."""
-    drawn = [*runs, *[None] * (len(diagnoses) - len(runs))]
-    rows = zip(diagnoses, drawn, strict=True)
+    rows = zip_longest(diagnoses, runs)
     found = [annotation for diagnosis, run in rows for annotation in _annotations(diagnosis, run, options)]
     ordered = sorted(dict.fromkeys(found), key=lambda pair: ("error", "warning", "notice").index(pair[0]))
     return "".join(f"{line}\n" for line in _at_most(ordered))
@@ -77,14 +71,16 @@ def _annotations(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) 
     if result is not None:
         leaders = {cause.id for cause in diagnosis.causes if cause.leader and not cause.benign}
         others = [h for h in result.of("failed", "open") if h.kind != "cause" or h.name not in leaders]
-        found += [_item(item, diagnosis) for item in others]
+        levels: dict[str, Level] = {"failed": "error", "open": "warning"}
+        found += [_annotation(levels[i.outcome], f"{i.kind} {i.name}", i.message, diagnosis) for i in others]
     elif not found and diagnosis.verdict in ("warning", "inconclusive"):
         rest = phrases.rest(summary, diagnosis)
         left = [f"{capital(label)}: {words}" for label, words in rest if label in ("do", "open")]
         title = f"{diagnosis.verdict}: {diagnosis.run.id}"
-        found.append(("warning", _command("warning", title, " ".join([phrases.outcome(summary), *left]), diagnosis)))
+        found.append(_annotation("warning", title, " ".join([phrases.outcome(summary), *left]), diagnosis))
     crashed = [finding for finding in diagnosis.findings if finding.status == "errored"]
-    return found + [_errored(finding.rule, finding.reason or "", diagnosis) for finding in crashed]
+    titles = {finding.rule: f"check {finding.rule} failed to run" for finding in crashed}
+    return found + [_annotation("warning", titles[f.rule], f.reason or "", diagnosis) for f in crashed]
 
 
 def _level(problem: ProblemSummary, failed: bool) -> Level:
@@ -98,23 +94,15 @@ def _problem(problem: ProblemSummary, diagnosis: Diagnosis, failed: Collection[s
     standing = capital(", ".join(phrases.standing(problem, diagnosis)))
     advice = (stopped(f"{capital(label)}: {words}") for label, words in phrases.advice(problem))
     text = " ".join((f"{standing}.", *advice))
-    return level, _command(
-        level, ": ".join(filter(None, (problem.cause, phrases.title(problem)))), text, diagnosis, problem.place
-    )
+    title = ": ".join(filter(None, (problem.cause, phrases.title(problem))))
+    return _annotation(level, title, text, diagnosis, problem.place)
 
 
-def _item(item: GateItem, diagnosis: Diagnosis) -> tuple[Level, str]:
-    level: Level = "error" if item.outcome == "failed" else "warning"
-    return level, _command(level, f"{item.kind} {item.name}", item.message, diagnosis)
-
-
-def _errored(rule: str, reason: str, diagnosis: Diagnosis) -> tuple[Level, str]:
-    return "warning", _command("warning", f"check {rule} failed to run", reason, diagnosis)
-
-
-def _command(level: Level, title: str, text: str, diagnosis: Diagnosis, place: SourceRef | None = None) -> str:
+def _annotation(
+    level: Level, title: str, text: str, diagnosis: Diagnosis, place: SourceRef | None = None
+) -> tuple[Level, str]:
     where = _where(diagnosis, place)
-    return f"::{level} {where}title={command_property(f'ppo-doctor: {title}')}::{command_data(text)}"
+    return level, f"::{level} {where}title={command_property(f'ppo-doctor: {title}')}::{command_data(text)}"
 
 
 def _where(diagnosis: Diagnosis, place: SourceRef | None) -> str:

@@ -7,29 +7,40 @@ from typing import TYPE_CHECKING
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.words import CHAIN
 from ppo_doctor.report import html_plots, phrases
-from ppo_doctor.report.html_details import accounts, details
-from ppo_doctor.report.html_markup import NOTHING, Markup, document, el, fold, join, row, table, text
-from ppo_doctor.report.html_plots import MOST_PLOTS, Drawing
-from ppo_doctor.report.phrases import apart, first_action, wrong
+from ppo_doctor.report.html_markup import NOTHING, Markup, code, document, el, fold, from_asset, join, row, table, text
+from ppo_doctor.report.html_plots import MOST_PLOTS, Drawing, measured
+from ppo_doctor.report.phrases import (
+    MARKS,
+    UNIT,
+    apart,
+    behind,
+    by_gravity,
+    causes_of,
+    chance,
+    count,
+    decibels,
+    entry_says,
+    finding_says,
+    first_action,
+    flowing,
+    short,
+    titles,
+    weighed,
+    wrong,
+)
 from ppo_doctor.report.plots import COLUMNS, small
-from ppo_doctor.report.summary import summarize
-from ppo_doctor.report.words import MARKS, UNIT, count, flowing, gravity, short
+from ppo_doctor.report.screen import NO_LOG
+from ppo_doctor.report.summary import relative, summarize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ppo_doctor.model.diagnosis import ChainLink, Diagnosis
+    from ppo_doctor.model.diagnosis import ChainLink, Diagnosis, LedgerEntry, RankedCause
+    from ppo_doctor.model.rules import Finding
     from ppo_doctor.model.run import Run
-    from ppo_doctor.model.words import LinkState, Verdict
+    from ppo_doctor.model.words import LinkState, Status, Verdict
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import ProblemSummary, Row, Summary, Table
-
-#: A page's own picture, so that no browser asks a server for one.
-_ICON = (
-    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
-    "%3Crect width='16' height='16' rx='4' fill='%231d5c63'/%3E"
-    "%3Cpath d='M2 9h3l2-5 3 8 1.5-3H14' fill='none' stroke='white' stroke-width='1.6'/%3E%3C/svg%3E"
-)
 
 #: Bytes of sections on a page of several runs, plots on it in all, and plots of a run however many there are.
 MOST_BYTES, MOST_PLOTS_IN_ALL, FEWEST_PLOTS = 1_700_000, 48, 2
@@ -73,8 +84,7 @@ def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Se
     A page that grows without end helps nobody: from `MOST_BYTES` on, further runs stand in the table only, and plots
     share `MOST_PLOTS_IN_ALL`.
     """
-    drawn = [*runs, *[None] * (len(diagnoses) - len(runs))]
-    rows = sorted(zip(diagnoses, drawn, strict=True), key=lambda row: gravity(row[0]))
+    rows = by_gravity(diagnoses, runs)
     names = apart([diagnosis.run.id for diagnosis, _ in rows])
     entries = [
         Entry(name=n, summary=summarize(*row), diagnosis=row[0], run=row[1]) for n, row in zip(names, rows, strict=True)
@@ -135,24 +145,9 @@ def _reward(summary: Summary, run: Run | None) -> Markup:
 
 def _page(title: str, main: Markup, version: str) -> str:
     more = f"ppo-doctor {version}. ppo-doctor explain NAME tells more about a cause, a check or a metric."
-    body = (_bar(), el("main", main, id="main", tabindex="-1"), el("footer", el("p", text(more))))
-    head = (
-        el("meta", name="generator", content=f"ppo-doctor {version}"),
-        el("link", rel="icon", href=_ICON),
-    )
+    body = join((from_asset("bar.html"), el("main", main, id="main", tabindex="-1"), el("footer", el("p", text(more)))))
+    head = from_asset("head.html", version=text(version))
     return document(f"{title} · ppo-doctor", body, styles=("report.css",), script="report.js", head=head)
-
-
-def _bar() -> Markup:
-    """Return the page's header; what needs the script stays hidden until it runs."""
-    skip = el("a", text("Skip to the verdict"), href="#main", cls="skip")
-    brand = el("p", text("ppo-doctor"), cls="brand")
-    label = el("label", text("Search causes and checks"), for_="search", cls="unseen")
-    field = el("input", type="search", id="search", placeholder="Search causes and checks", autocomplete="off")
-    found = el("output", id="found", for_="search")
-    search = el("div", label, field, found, role="search", cls="search", hidden=True)
-    toggle = el("button", text("Dark"), type="button", id="theme", hidden=True)
-    return el("header", skip, brand, search, toggle, cls="bar")
 
 
 def badge(verdict: Verdict) -> Markup:
@@ -168,7 +163,7 @@ def _run(
     groups = html_plots.exhibits(summary, diagnosis, run, drawing.most)
     plots = [html_plots.figures(group, run, drawing.columns) for group in groups]
     key = NO_PLOTS if run is None else html_plots.KEY if summary.problems else ""
-    shown = phrases.relative(diagnosis)
+    shown = relative(diagnosis)
     ill = any(link.state in ILL for link in diagnosis.chain)
     parts = (
         _hero(summary, diagnosis, prefix),
@@ -246,17 +241,14 @@ def _chain(diagnosis: Diagnosis) -> Markup:
 def _node(link: ChainLink) -> Markup:
     mark = el("span", text(MARKS[link.state]), cls="mark", aria_hidden="true")
     state = el("span", mark, text(f" {_state(link)}"), cls="state")
-    return el("li", _trace(link.state), el("span", text(link.link), cls="name"), state, cls=f"link {link.state}")
+    # its stretch of one line that runs through the whole chain and shows where the signal dies
+    shape = {"viewBox": "0 0 100 40", "preserveAspectRatio": "none", "aria_hidden": "true", "focusable": "false"}
+    trace = el("svg", el("path", d=TRACES[link.state]), cls="trace", **shape)
+    return el("li", trace, el("span", text(link.link), cls="name"), state, cls=f"link {link.state}")
 
 
 def _state(link: ChainLink) -> str:
     return "not logged" if link.state == "unknown" else link.state
-
-
-def _trace(state: LinkState) -> Markup:
-    """Return the link's stretch of one line that runs through the whole chain and shows where the signal dies."""
-    shape = {"viewBox": "0 0 100 40", "preserveAspectRatio": "none", "aria_hidden": "true", "focusable": "false"}
-    return el("svg", el("path", d=TRACES[state]), cls="trace", **shape)
 
 
 def _shown(links: Sequence[ChainLink]) -> Markup:
@@ -267,3 +259,116 @@ def _shown(links: Sequence[ChainLink]) -> Markup:
         if rows
         else NOTHING
     )
+
+
+OUTCOMES: Mapping[Status, str] = {"errored": "!", "fired": "✗", "clear": "✓", "skipped": "?"}
+
+
+def details(
+    diagnosis: Diagnosis, run: Run | None, summary: Summary, drawn: Sequence[str], options: RenderOptions
+) -> Markup:
+    """Return everything that a summary leaves out, each part under its fold."""
+    leading = [cause for problem in summary.problems for cause in causes_of(diagnosis, problem)]
+    others = [cause for cause in diagnosis.causes if cause not in leading]
+    parts = (
+        accounts("Also considered", others, diagnosis, unfolded=options.all),
+        _statistics(drawn, run),
+        _checks(diagnosis, unfolded=options.all),
+        _not_ruled_out(diagnosis),
+        _reading(diagnosis),
+    )
+    return join(parts)
+
+
+def accounts(title: str, causes: Sequence[RankedCause], diagnosis: Diagnosis, *, unfolded: bool) -> Markup:
+    """Return the accounts of causes, under one fold."""
+    size = f": {count(len(causes), 'cause')}" if len(causes) != 1 else ""
+    return fold(f"{title}{size}", join(_account(cause, diagnosis) for cause in causes), unfolded=unfolded)
+
+
+def _account(cause: RankedCause, diagnosis: Diagnosis) -> Markup:
+    """Return the ledger of a cause: prior, every weight, and the sum."""
+    prior = _amount(decibels(cause.prior_db), text("prior"), text("how common this cause is"))
+    total = _amount(decibels(cause.score_db), text("sum"), text(chance(cause.probability)), cls="sum")
+    names = titles(diagnosis)
+    rows = (prior, *(_weighed(entry, names) for entry in weighed(cause)), total)
+    far = behind(diagnosis, cause)
+    about = f"{cause.confidence}{'' if cause.benign else f', {cause.severity.value}'}{f', {far}' if far else ''}"
+    head = el("p", el("strong", text(flowing(cause.title))), text(f" ({about}) "), code(cause.id), cls="of-account")
+    caption = f"Account of {flowing(cause.id)}, in {UNIT}"
+    listed = table(map(text, ("dB", "Check", "What it says")), rows, caption, cls="ledger")
+    return el("div", head, listed, cls="filtered")
+
+
+def _weighed(entry: LedgerEntry, names: Mapping[str, str]) -> Markup:
+    name = join((code(entry.finding), text(f" {entry.status}")))
+    return _amount(decibels(entry.db), name, text(entry_says(entry, names)))
+
+
+def _amount(amount: str, name: Markup, words: Markup, cls: str = "") -> Markup:
+    return el("tr", el("td", text(amount), cls="db"), el("th", name, scope="row"), el("td", words), cls=cls)
+
+
+def _statistics(drawn: Sequence[str], run: Run | None) -> Markup:
+    """Return the numbers of the metrics that are drawn."""
+    ours = [run.series[name] for name in dict.fromkeys(drawn)] if run is not None else []
+    if not ours:
+        return NOTHING
+    measures = [dict(measured(series)) for series in ours]
+    heads = list(dict.fromkeys(head for numbers in measures for head in numbers))
+    rows = [row(s.raw, *(numbers.get(h, "–") for h in heads)) for s, numbers in zip(ours, measures, strict=True)]
+    listed = table(map(text, ("Metric", *heads)), rows, "Statistics of the metrics that are drawn")
+    return fold("Statistics", el("div", listed, cls="wide", tabindex="0", role="region", aria_label="Statistics"))
+
+
+def _checks(diagnosis: Diagnosis, *, unfolded: bool) -> Markup:
+    """Return every check with its outcome: errors first, then what fired, what is clear, and what did not run."""
+    ordered = [f for status in OUTCOMES for f in diagnosis.findings if f.status == status]
+    left_out = ", ".join(flowing(name) for name in diagnosis.suppressed)
+    note = el("p", text(f"Left out on request: {left_out}"), cls="quiet") if left_out else NOTHING
+    skipped = el("p", text("A check that did not run is not a passed one: it says nothing."), cls="quiet")
+    listed = table(
+        map(text, ("Outcome", "Check and what it found")), map(_check, ordered), "Every check with its outcome"
+    )
+    title = f"Every check: {len(ordered)}"
+    return fold(title, join((skipped, note, listed)), cls="all-checks", unfolded=unfolded)
+
+
+def _check(finding: Finding) -> Markup:
+    mark = el("span", text(OUTCOMES[finding.status]), cls="mark", aria_hidden="true")
+    outcome = el("td", el("span", mark, text(f" {finding.status}"), cls=f"outcome {finding.status}"))
+    about = f" · {finding.link} · {finding.severity.value}"
+    name = el("div", text(f"{finding.code} "), code(finding.rule), text(about), cls="about")
+    return el("tr", outcome, el("td", el("div", text(_found(finding))), name), cls="filtered")
+
+
+def _found(finding: Finding) -> str:
+    """Return what a check found; one that did not run tells why, because its title would read like a claim."""
+    if finding.status in ("skipped", "errored"):
+        return flowing(f"Did not run: {finding.reason or 'no reason given'}")
+    return finding_says(finding)
+
+
+def _not_ruled_out(diagnosis: Diagnosis) -> Markup:
+    """Return the causes that this log does not speak about, and those that no log of its kind can show."""
+    parts = []
+    for head, fuller in (("By this log", True), (NO_LOG, False)):
+        ours = [cause for cause in diagnosis.not_ruled_out if cause.a_fuller_log_could is fuller]
+        rows = [join((el("dt", code(c.id)), el("dd", text(flowing(c.because))))) for c in ours]
+        parts += [el("p", text(f"{head}:"), cls="quiet"), el("dl", *rows, cls="never")] if ours else []
+    return fold(f"Not ruled out: {count(len(diagnosis.not_ruled_out), 'cause')}", join(parts))
+
+
+def _reading(diagnosis: Diagnosis) -> Markup:
+    """Return the inputs, the configuration as found and the notes on reading."""
+    run = diagnosis.run
+    files = (row(s.path, s.container, f"{s.records - s.skipped} of {s.records}") for s in run.sources)
+    settings = [row(key, str(value)) for key, value in sorted(run.config.items())]
+    notes = el("ul", *(el("li", text(flowing(note))) for note in run.notes)) if run.notes else NOTHING
+    parts = (
+        table(map(text, ("File", "Container", "Records used")), files, "Files that were read"),
+        notes,
+        table(map(text, ("Setting", "Value")), settings, "Configuration as found") if settings else NOTHING,
+    )
+    sizes = ((len(run.sources), "file"), (len(settings), "setting"), (len(run.notes), "note"))
+    return fold("What was read: " + ", ".join(count(size, noun) for size, noun in sizes), join(parts))

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from ppo_doctor.model.evidence import drawn, number
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, el, text
-from ppo_doctor.report.phrases import causes_of
+from ppo_doctor.report.phrases import capital, causes_of, flowing
 from ppo_doctor.report.plots import COLUMNS, marks, plot
 from ppo_doctor.report.summary import support
-from ppo_doctor.report.words import capital, flowing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from ppo_doctor.trainers.names import parse
 
 if TYPE_CHECKING:
     from ppo_doctor.diagnosis.inspection import Inspection
+    from ppo_doctor.model.run import Fact
     from ppo_doctor.model.words import KeyUse
 
 MOST_UNKNOWN = 20
@@ -128,18 +130,19 @@ def _updates(inspection: Inspection) -> Iterator[str]:
         yield f"  {plain(fact.says)}"
     words = {"updates_configured": "configured", "updates_observed": "observed", "epochs_share": "executed share"}
     for fact in inspection.updates:
-        how = " (framework default)" if fact.how == "default" else ""
-        value = number(float(fact.value)) if isinstance(fact.value, int | float) else str(fact.value)
-        yield f"  {words[fact.name]} {value}{how}: {plain(fact.says)} ({plain(str(fact.source))})"
+        yield _fact(fact, words[fact.name], " (framework default)" if fact.how == "default" else "")
+
+
+def _fact(fact: Fact, name: str, how: str = "") -> str:
+    value = number(float(fact.value)) if isinstance(fact.value, int | float) else str(fact.value)
+    return f"  {name} {value}{how}: {plain(fact.says)} ({plain(str(fact.source))})"
 
 
 def _read_off(inspection: Inspection) -> Iterator[str]:
     if inspection.read_off:
         yield "Read off the metrics"
     words = {"kl_coef_implied": "KL coefficient", "schedule_end_step": "learning rate ends at step"}
-    for fact in inspection.read_off:
-        value = number(float(fact.value)) if isinstance(fact.value, int | float) else str(fact.value)
-        yield f"  {words[fact.name]} {value}: {plain(fact.says)} ({plain(str(fact.source))})"
+    yield from (_fact(fact, words[fact.name]) for fact in inspection.read_off)
 
 
 def _time(inspection: Inspection) -> Iterator[str]:
@@ -162,18 +165,12 @@ def _notes(inspection: Inspection, everything: bool) -> Iterator[str]:
 
 def _judgement(inspection: Inspection) -> Iterator[str]:
     yield f"Can be judged from this log  {len(inspection.judged)} causes"
-    yield from _wrapped(inspection.judged)
+    # An id that is broken at a hyphen can be neither searched for nor copied.
+    words = ", ".join(inspection.judged)
+    yield from textwrap.wrap(words, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     if inspection.not_judged:
         yield f"Cannot be judged  {len(inspection.not_judged)} causes"
         yield from _table([(cause, f"needs {', '.join(needs)}") for cause, needs in inspection.not_judged])
-
-
-def _wrapped(words: Iterable[str]) -> list[str]:
-    import textwrap
-
-    joined = ", ".join(words)
-    # An id that is broken at a hyphen can be neither searched for nor copied.
-    return textwrap.wrap(joined, width=100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _wanted(inspection: Inspection) -> Iterator[str]:

@@ -13,12 +13,12 @@ from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import SourceRef
 from ppo_doctor.model.words import Severity
 from ppo_doctor.report.escape import unsafe
-from ppo_doctor.report.words import to_do
+from ppo_doctor.report.phrases import to_do
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
-    from ppo_doctor.model.diagnosis import Coverage, Diagnosis, LedgerEntry, Outcome, Problem, RankedCause, RunSummary
+    from ppo_doctor.model.diagnosis import Diagnosis, LedgerEntry, Outcome, Problem, RankedCause, RunSummary
     from ppo_doctor.model.rules import Evidence, Finding
     from ppo_doctor.model.run import Run, SourceSummary
     from ppo_doctor.model.words import Status
@@ -115,11 +115,6 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str
     return dump(_with_gate(diagnosis, options))
 
 
-def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
-    """Return the diagnoses of several runs as one JSON object."""
-    return FLOW.whole(diagnoses, options)
-
-
 def render_error(message: str, hint: str, code: int) -> str:
     """Return an error as a JSON object; `code` is the exit code."""
     return dump({"schema_version": SCHEMA_VERSION, "error": {"code": code, "message": message, "hint": hint}})
@@ -142,6 +137,7 @@ def payload(diagnosis: Diagnosis, *, everything: bool = True) -> dict[str, Json]
     `everything` includes checks that answered no or did not run; `coverage` counts them in any case.
     """
     packs: list[Json] = [fields(pack, "name path rules causes") for pack in diagnosis.packs]
+    coverage = diagnosis.coverage
     listed = [f for f in diagnosis.findings if everything or f.status in ("fired", "errored")]
     return {
         "schema_version": SCHEMA_VERSION,
@@ -157,7 +153,9 @@ def payload(diagnosis: Diagnosis, *, everything: bool = True) -> dict[str, Json]
         "chain": [fields(link, "link state steps witness") for link in diagnosis.chain],
         "checks": [_check(finding) for finding in listed],
         "not_ruled_out": [fields(cause, "id because a_fuller_log_could") for cause in diagnosis.not_ruled_out],
-        "coverage": _coverage(diagnosis.coverage),
+        "coverage": fields(coverage, "movement signal numerics")
+        | {"yes": coverage.fired, "no": coverage.clear, "unknown": coverage.skipped, "errored": coverage.errored}
+        | fields(coverage, "missing_metrics unanswered failed"),
         "suppressed": _json(diagnosis.suppressed),
     }
 
@@ -292,12 +290,6 @@ def _evidence(evidence: Evidence) -> dict[str, Json]:
     """Return a number with the bound that it was compared with, and where it stands."""
     numbers = "metric raw statistic observed op bound bound_source unit satisfied of steps source"
     return fields(evidence, numbers)
-
-
-def _coverage(coverage: Coverage) -> dict[str, Json]:
-    counts = {"yes": coverage.fired, "no": coverage.clear, "unknown": coverage.skipped, "errored": coverage.errored}
-    questions = fields(coverage, "movement signal numerics")
-    return questions | counts | fields(coverage, "missing_metrics unanswered failed")
 
 
 def _whole(value: float | None) -> float | int | None:

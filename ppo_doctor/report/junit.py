@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 from ppo_doctor.diagnosis.gate_result import failing
 from ppo_doctor.model.evidence import says
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.report.markup import slashes, xml
+from ppo_doctor.report.escape import slashes, xml
+from ppo_doctor.report.phrases import remedy_says
 from ppo_doctor.report.summary import support
-from ppo_doctor.report.words import remedy_says
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
     from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
     from ppo_doctor.model.rules import Finding
-    from ppo_doctor.model.run import Run
     from ppo_doctor.report import RenderOptions
 
 Result = Literal["passed", "failure", "error", "skipped"]
@@ -38,11 +37,6 @@ class TestCase:
     result: Result = "passed"
     message: str = ""
     lines: tuple[str, ...] = ()
-
-
-def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:  # noqa: ARG001 (the form of a renderer)
-    """Return one diagnosis as JUnit XML."""
-    return render_many([diagnosis], options)
 
 
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:

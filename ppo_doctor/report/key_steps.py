@@ -11,8 +11,8 @@ import numpy as np
 from ppo_doctor.model.evidence import drawn
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.words import OUTCOMES
+from ppo_doctor.report.phrases import short
 from ppo_doctor.report.summary import FirstNonFinite, KeyStep, Row, Table, Trend
-from ppo_doctor.report.words import short
 from ppo_doctor.trainers.detection import of_settings
 from ppo_doctor.trainers.settings import IN_FORCE
 

@@ -179,13 +179,9 @@ def sparkline(points: Sequence[float | None], width: int = SPARKLINE_WIDEST) -> 
     finite = sorted(p for p in points if p is not None and math.isfinite(p))
     low, high = (finite[0], finite[-1]) if finite else (0.0, 0.0)
     middle = finite[len(finite) // 2] if finite else 0.0
-    stretches = [_telling(stretch, middle) for stretch in _stretches(points, width)]
-    return "".join(_sign(point, low, high) for point in stretches)
-
-
-def _stretches(points: Sequence[float | None], width: int) -> list[Sequence[float | None]]:
     size = max(1, math.ceil(len(points) / width))
-    return [points[start : start + size] for start in range(0, len(points), size)]
+    stretches = (points[start : start + size] for start in range(0, len(points), size))
+    return "".join(_sign(_telling(stretch, middle), low, high) for stretch in stretches)
 
 
 def _telling(stretch: Sequence[float | None], middle: float) -> float | None:

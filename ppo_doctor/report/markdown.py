@@ -6,27 +6,28 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.model.words import CHAIN
 from ppo_doctor.report import phrases
+from ppo_doctor.report.escape import md, md_code, md_html, md_line
 from ppo_doctor.report.gate import lines as gate_lines
-from ppo_doctor.report.markup import md, md_code, md_html, md_line
-from ppo_doctor.report.phrases import apart, causes_of, first_action, relative
-from ppo_doctor.report.summary import summarize
-from ppo_doctor.report.words import (
+from ppo_doctor.report.phrases import (
     MARK_KEY,
     MARKS,
     UNIT,
+    apart,
+    by_gravity,
+    causes_of,
     decibels,
     entry_says,
     finding_says,
-    gravity,
+    first_action,
     sentence,
     titles,
     weighed,
 )
+from ppo_doctor.report.summary import relative, summarize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ppo_doctor.diagnosis.gate_result import GateResult
     from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
     from ppo_doctor.model.rules import Finding
     from ppo_doctor.model.run import Run
@@ -52,8 +53,7 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str
 
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Sequence[Run | None] = ()) -> str:
     """Return several diagnoses as Markdown: a table, the gravest run first, then each run under a fold."""
-    drawn = [*runs, *[None] * (len(diagnoses) - len(runs))]
-    rows = sorted(zip(diagnoses, drawn, strict=True), key=lambda row: gravity(row[0]))
+    rows = by_gravity(diagnoses, runs)
     blocks = [MARKER, f"### ppo-doctor: {len(diagnoses)} runs", _table_of_runs(rows, options)]
     if not options.quiet:
         blocks += [_fold(f"{d.verdict}: {md_html(d.run.id)}", "\n\n".join(_report(d, run, options))) for d, run in rows]
@@ -80,12 +80,12 @@ def _report(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> li
         action = first_action(summary)
         return [_bullets([f"**{md(phrases.wrong(summary))}**", *([f"**do** {md(action)}"] if action else [])])]
     became = phrases.outcome(summary)
-    shown = relative(diagnosis)
+    shown, result = relative(diagnosis), options.gate_result(diagnosis)
     parts = [
         f"**{md_line(became)}**" if became else "",
         " · ".join(md(fact) for fact in phrases.facts(diagnosis)),
         _table(summary.table) if summary.table is not None else "",
-        _gate(options.gate_result(diagnosis)),
+        _bullets(f"**{word}** {md(message)}" for word, message in gate_lines(result)) if result else "",
         *(_problem(problem, shown, options) for problem in summary.problems[:MOST_PROBLEMS]),
         _bullets(
             f"**{p.rank}. {md(phrases.title(p))}** ({_standing(p, shown)})" for p in summary.problems[MOST_PROBLEMS:]
@@ -106,10 +106,6 @@ def _bullets(rows: Iterable[str]) -> str:
 
 def _fold(title: str, body: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>" if body else ""
-
-
-def _gate(result: GateResult | None) -> str:
-    return _bullets(f"**{word}** {md(says)}" for word, says in gate_lines(result)) if result else ""
 
 
 def _table(table: Table) -> str:

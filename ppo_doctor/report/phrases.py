@@ -1,4 +1,7 @@
-"""Sentences of a summary that all reports print; each report escapes them for its format."""
+"""The sentences, words and numbers that reports share; every string of a log is made safe here, for prose.
+
+Each report makes it safe for its own format.
+"""
 
 from __future__ import annotations
 
@@ -6,55 +9,250 @@ import math
 import re
 import shlex
 from dataclasses import replace
+from itertools import zip_longest
 from os.path import commonprefix
 from typing import TYPE_CHECKING
 
-from ppo_doctor.model.evidence import became, way
-from ppo_doctor.report.escape import plain
-from ppo_doctor.report.words import (
-    LONGEST_BOUND,
-    bound,
-    capital,
-    count,
-    flowing,
-    listed,
-    remedy_says,
-    run_facts,
-    sentence,
-    short,
-    stopped,
-    updates,
-)
+from ppo_doctor.model.evidence import became, number, says, way
+from ppo_doctor.model.words import Severity
+from ppo_doctor.report.escape import plain, prose
+from ppo_doctor.report.layout import BOUND
+from ppo_doctor.report.summary import folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from ppo_doctor.model.diagnosis import Diagnosis, Outcome, RankedCause, RunSummary, UpdatesPerBatch
-    from ppo_doctor.model.rules import Finding, Measurement
-    from ppo_doctor.model.run import SourceRef
+    from ppo_doctor.model.diagnosis import Diagnosis, LedgerEntry, Outcome, RankedCause, RunSummary, UpdatesPerBatch
+    from ppo_doctor.model.rules import Finding, Measurement, Remedy
+    from ppo_doctor.model.run import Run, SourceRef
+    from ppo_doctor.model.words import ConfigValue, LinkState, Verdict
     from ppo_doctor.report.summary import Checks, FirstNonFinite, Open, ProblemSummary, Row, Summary, Table, Trend
 
-#: Shorter paths are printed as given everywhere.
-SHORT_ENOUGH = 32
+VERDICT_STYLE: Mapping[Verdict, str] = {
+    "healthy": "bold green",
+    "warning": "bold yellow",
+    "unhealthy": "bold red",
+    "inconclusive": "bold cyan",
+}
+SEVERITY_STYLE: Mapping[Severity | str, str] = {"critical": "red", "high": "red", "medium": "yellow"}
+MARKS: Mapping[LinkState, str] = {"alive": "✓", "weak": "~", "wrong": "!", "dead": "✗", "unknown": "?"}
+MARK_STYLE: Mapping[LinkState, str] = {
+    "alive": "green",
+    "weak": "yellow",
+    "wrong": "bold red",
+    "dead": "bold red",
+    "unknown": "dim",
+}
+MARK_KEY = "✓ alive, ~ weak, ! wrong, ✗ dead, ? not logged"
+#: Longer phrases may break at any space.
+LONGEST_BOUND = 40
+#: The container of a run of which there is only the configuration.
+SETTINGS_ONLY = "configuration"
+_HOW = {"configured": "configured", "observed": "observed", "default": "framework default", "computed": "computed"}
+#: Numbers that read badly when a line ends inside them: "400 of 401", "step 12", "line 3", "12 dB".
+_KEEP = re.compile(r"(?<=\d) (?=of \d)|(?<=\d of) (?=\d)|(?<=steps) (?=\d)|(?<=step) (?=\d)|(?<=\d) (?=dB\b)")
+#: The framework of a log that no profile knows.
+OWN_SCRIPT = "canonical"
+#: Whole numbers within this range are printed whole; smaller ones have three digits anyway, larger ones an exponent.
+WHOLE_FROM, WHOLE_TO = 100, 1e6
+#: The most severe verdict first.
+VERDICTS: Mapping[Verdict, int] = {"unhealthy": 0, "warning": 1, "inconclusive": 2, "healthy": 3}
+#: The unit of a cause's score.
+UNIT = "dB against a healthy run"
 #: Metrics that are named of those that broke first.
 MOST_BROKEN = 2
 #: Columns that are named of those that were read by their company, or not understood, and the longest of their names.
 MOST_NAMES, LONGEST_NAME = 3, 24
 #: With so many times more checks that did not run, the number of clear checks is introduced by "only".
 THIN = 8
+_EXPONENT = re.compile(r"e([+-])0*(\d+)$")
+
+
+def bound(text: str) -> str:
+    """Return text that breaks nowhere; a phrase too long for that stays as it is."""
+    return text.replace(" ", BOUND) if len(text) <= LONGEST_BOUND else text
+
+
+def flowing(text: str) -> str:
+    """Return a sentence from outside as safe prose, its numbers kept whole."""
+    return _KEEP.sub(BOUND, prose(text))
+
+
+def sentence(text: str) -> str:
+    """Return prose from outside with a capital at its start, unless that is a name, and a full stop at its end."""
+    return stopped(capital(flowing(text)))
+
+
+def capital(text: str) -> str:
+    """Return text with a capital at its start, unless its first word is a name such as `approx_kl`."""
+    first = text.partition(" ")[0]
+    return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
+
+
+def stopped(text: str) -> str:
+    """Return text with a full stop at its end."""
+    return text if not text or text[-1] in ".?" else text + "."
+
+
+def to_do(measure: Measurement) -> str:
+    """Return the verb of what would settle a question: a metric is logged, a setting is told."""
+    return "tell" if measure.log.startswith("--set ") else "log"
+
+
+def finding_says(finding: Finding) -> str:
+    """Return what a finding found with its title: "Every advantage is zero: advantages_std is 0 in …"."""
+    detail = says(finding)
+    return flowing(f"{finding.title}: {detail}" if detail else finding.title)
+
+
+def entry_says(entry: LedgerEntry, titles: Mapping[str, str]) -> str:
+    """Return a line of a ledger in words: the finding's title and its numbers."""
+    title = entry.title or titles.get(entry.finding, entry.finding)
+    return flowing(f"{title}: {entry.says}" if entry.says else title)
+
+
+def titles(diagnosis: Diagnosis) -> dict[str, str]:
+    """Return the title of each finding by its rule's name."""
+    return {finding.rule: finding.title for finding in diagnosis.findings}
+
+
+def decibels(value: int) -> str:
+    """Return a weight with its sign, which is never a hyphen."""
+    return f"+{value}" if value >= 0 else f"−{-value}"
+
+
+def chance(probability: float | None) -> str:
+    """Return what a score comes to as a probability; nothing where none is given."""
+    return "" if probability is None else f"probability {probability:.2f} under the lab's mix of faults"
+
+
+def count(size: int, noun: str) -> str:
+    """Return "1 check", "2 checks"."""
+    return bound(f"{size} {noun}" if size == 1 else f"{size} {noun}s")
+
+
+def listed(names: Sequence[str], joint: str = "or") -> str:
+    """Return "a", "a or b", "a, b or c"."""
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} {joint} {names[-1]}"
+
+
+def _trainer(run: RunSummary) -> str:
+    """Return the trainer and the algorithm; what no profile knows is somebody's own script."""
+    name = "own script" if run.framework == OWN_SCRIPT else plain(run.framework)
+    # what nothing in a log of nobody's trainer tells is taken for PPO
+    algorithm = "" if (run.framework, run.algorithm) == (OWN_SCRIPT, "ppo") else plain(run.algorithm).upper()
+    return " ".join(filter(None, (name, algorithm if algorithm.lower() not in name.lower() else "")))
+
+
+def settings_only(run: RunSummary) -> bool:
+    """Tell a configuration that was judged by itself."""
+    return bool(run.sources) and all(source.container == SETTINGS_ONLY for source in run.sources)
+
+
+def _steps(steps: tuple[int, int] | None) -> str:
+    if steps is None:
+        return "no step"
+    return f"step {steps[0]}" if steps[0] == steps[1] else f"steps {steps[0]}–{steps[1]}"
+
+
+def updates(k: UpdatesPerBatch) -> str:
+    """Return K with where it comes from, and the configured value where the log shows another."""
+    if k.effective is None:
+        return bound(f"updates per batch unknown (--set {plain(k.ask)}=…)" if k.ask else "updates per batch unknown")
+    key = plain(k.origin.partition(":")[2] or k.origin)
+    origin = f"{_HOW[k.how]}: {key}" if k.how else key
+    if k.how != "configured" and k.configured is not None and k.configured != k.effective:
+        origin += f"; configured: {_number(k.configured)}"
+    value = bound(f"K = {_number(k.effective)}")
+    return bound(f"{value} ({origin})")
+
+
+def _number(value: float) -> str:
+    return number(value) if math.isfinite(value) else str(value)
+
+
+def remedy_says(remedy: Remedy) -> str:
+    """Return what to do in sentences; the key and its values replace the first sentence, which says the change.
+
+    What follows the first sentence, such as what else to do or why, comes after the values.
+    """
+    text, key = flowing(remedy.do), plain(remedy.key or "")
+    now, to = plain(_value(remedy.now), 80), plain(_value(remedy.then), 80)
+    if key and to:
+        change = f"{key}: {now} → {to}" if now else f"Set {key} to {to}"
+        return f"{bound(change)}. {stopped(text.partition('. ')[2])}".rstrip()
+    # Of a key somewhere in the sentence, "now 8" would be read as of the sentence's last word.
+    inside = (remedy.key or "") in remedy.do
+    known = f"{key} is now {now}" if now and inside else ", ".join(filter(None, (key, now and f"now {now}")))
+    if not known or (inside and not now):
+        return capital(stopped(text))
+    return capital(f"{text.rstrip('.')} ({bound(known)}).")
+
+
+def _value(value: ConfigValue) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return short(value)
+    return "" if value is None else str(value)
+
+
+def short(value: float) -> str:
+    """Return a number with three significant digits, as people write it: 0.00312, 17.8, 2341, 1e-6."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "infinity" if value > 0 else "-infinity"
+    if WHOLE_FROM <= abs(value) < WHOLE_TO:
+        return str(round(value))
+    return _EXPONENT.sub(lambda found: "e" + found[1].replace("+", "") + found[2], f"{value + 0.0:.3g}")
+
+
+def by_gravity(diagnoses: Sequence[Diagnosis], runs: Sequence[Run | None]) -> list[tuple[Diagnosis, Run | None]]:
+    """Return diagnoses with their runs, None where there are fewer of them, the gravest first."""
+    return sorted(zip_longest(diagnoses, runs), key=lambda row: gravity(row[0]))
+
+
+def gravity(diagnosis: Diagnosis) -> tuple[int, int]:
+    """Return what sorts runs, the gravest first: the verdict, then how grave the fault is that leads."""
+    faults = [cause.severity.rank for cause in diagnosis.causes if cause.leader and not cause.benign]
+    return VERDICTS[diagnosis.verdict], min(faults, default=len(Severity))
+
+
+def behind(diagnosis: Diagnosis, cause: RankedCause) -> str:
+    """Return how a cause stands to what leads its problem: as its root, as what follows, or how far behind."""
+    ahead = [c for c in diagnosis.causes if c.leader and c.problem == cause.problem]
+    if cause.leader or not ahead:
+        return ""
+    if cause.role in ("root", "mechanism"):
+        return bound(f"{'may be why' if cause.role == 'root' else 'follows from'} {ahead[0].rank}")
+    best = max(ahead, key=lambda leader: leader.score_db)
+    return bound(f"{best.score_db - cause.score_db} dB behind {best.rank}")
+
+
+def weighed(cause: RankedCause) -> list[LedgerEntry]:
+    """Return the account of a cause, what speaks for it first, the weightiest first."""
+    return sorted(cause.ledger, key=lambda entry: -entry.db)
+
+
+def in_favour(cause: RankedCause) -> list[LedgerEntry]:
+    """Return what speaks for a cause, the weightiest first."""
+    return [entry for entry in weighed(cause) if entry.db > 0]
 
 
 def outcome(summary: Summary, *, medians: bool = True) -> str:
     """Return in a sentence what became of the run, then what only the verdict can say."""
     of = _of_which(summary.outcome) if medians else ""
-    parts = [became(summary.outcome) + of, _evaluation(summary.outcome), _target(summary.outcome)]
+    parts = [became(summary.outcome) + of, *_beside_reward(summary.outcome)]
     parts.append(_trend(summary.entropy) if summary.entropy is not None else "")
     sentences = [stopped(f"The run died: {flowing(summary.died)}")] if summary.died else []
     sentences += [stopped(capital(flowing("; ".join(filter(None, parts)))))] if any(parts) else []
     if summary.because:
         sentences.append(stopped(capital(flowing(summary.because))))
     if summary.verdict == "healthy":
-        sentences.append(stopped(capital(_answered(summary.checks))))
+        few = "only " * (THIN * summary.checks.clear < summary.checks.not_run)
+        clear = f"{few}{count(summary.checks.clear, 'check')} clear, {_not_run(summary.checks)}"
+        sentences.append(stopped(capital(clear)))
     return " ".join([*sentences, *([_broken(summary.broken)] if summary.broken is not None else [])])
 
 
@@ -65,18 +263,13 @@ def _of_which(reward: Outcome) -> str:
     return f" ({bound(f'medians: first {reward.early},')} {bound(f'last {reward.late} records')})"
 
 
-def _evaluation(reward: Outcome) -> str:
-    """Return what became of the evaluation, where there is one."""
+def _beside_reward(reward: Outcome) -> Iterator[str]:
+    """Yield what became of the evaluation, where there is one, and whether the target is reached."""
     tested = reward.evaluation
-    if tested is None or tested.start is None or tested.end is None:
-        return ""
-    return f"evaluation ({plain(tested.key)}) {way(tested)}"
-
-
-def _target(reward: Outcome) -> str:
-    if reward.target is None:
-        return ""
-    return f"the target of {short(reward.target)} is {'' if reward.reached else 'not '}reached"
+    if tested is not None and tested.start is not None and tested.end is not None:
+        yield f"evaluation ({plain(tested.key)}) {way(tested)}"
+    if reward.target is not None:
+        yield f"the target of {short(reward.target)} is {'' if reward.reached else 'not '}reached"
 
 
 def _broken(broken: FirstNonFinite) -> str:
@@ -95,12 +288,6 @@ def _trend(trend: Trend) -> str:
     return f"{trend.word}{key} {bound(f'{short(trend.first)} → {short(trend.last)}')}"
 
 
-def _answered(checks: Checks) -> str:
-    """Return how many checks were answered with no, and how many could not be asked."""
-    few = "only " * (THIN * checks.clear < checks.not_run)
-    return f"{few}{count(checks.clear, 'check')} clear, {_not_run(checks)}"
-
-
 def _not_run(checks: Checks) -> str:
     mostly = ", mostly for lack of metrics" if checks.unlogged and checks.not_run else ""
     return f"{checks.not_run} not run{mostly}"
@@ -114,11 +301,13 @@ def first_action(summary: Summary) -> str:
 
 
 def facts(diagnosis: Diagnosis) -> list[str]:
-    """Return what was read, with how many updates a batch is used for in words."""
+    """Return what was read: trainer, algorithm, steps, records, how many updates a batch is used for, and files."""
     run = diagnosis.run
-    long = updates(run.updates_per_batch)
-    ours = [_updates(run.updates_per_batch) if fact == long else fact for fact in run_facts(run)]
-    return [*ours, count(len(run.sources), "file")] if len(run.sources) > 1 else ours
+    skipped = sum(source.skipped for source in run.sources)
+    records = f"{run.records} of {run.records + skipped} records" if skipped else count(run.records, "record")
+    logged = ["a configuration, no log"] if settings_only(run) else [_steps(run.steps), records]
+    files = [count(len(run.sources), "file")] if len(run.sources) > 1 else []
+    return [*(bound(phrase) for phrase in (_trainer(run), *logged) if phrase), _updates(run.updates_per_batch), *files]
 
 
 def _updates(k: UpdatesPerBatch) -> str:
@@ -199,15 +388,26 @@ def _why(problem: ProblemSummary) -> list[tuple[str, str]]:
 
 
 def _settles(check: Measurement) -> str:
-    verb = "tell" if check.log.startswith("--set ") else "log"
     because = f": {flowing(check.because)}" if check.because else ""
-    return stopped(f"{verb} {flowing(check.log)}{because}")
+    return stopped(f"{to_do(check)} {flowing(check.log)}{because}")
 
 
 def wrong(summary: Summary) -> str:
     """Return in a line what is wrong with a run, or what became of it where nothing is."""
+    if not summary.problems:
+        return outcome(summary)
     further = f" (+{len(summary.problems) - 1} more)" if len(summary.problems) > 1 else ""
-    return title(summary.problems[0]) + further if summary.problems else outcome(summary)
+    return title(summary.problems[0]) + further
+
+
+def what(summary: Summary) -> str:
+    """Return what is wrong with a run, else why nobody knows, else what became of it, shorter than `wrong`."""
+    if summary.problems:
+        return wrong(summary)
+    if summary.open and summary.verdict == "inconclusive":
+        return f"open: {', '.join(question.question for question in summary.open)}"
+    course = flowing(became(summary.outcome)) if summary.outcome.what != "not_logged" else ""
+    return capital(flowing(summary.because)) or course or f"{count(summary.checks.clear, 'check')} clear"
 
 
 def rest(summary: Summary, diagnosis: Diagnosis, *, notes: int = 2) -> list[tuple[str, str]]:
@@ -230,17 +430,17 @@ def rest(summary: Summary, diagnosis: Diagnosis, *, notes: int = 2) -> list[tupl
 
 def _names(run: RunSummary) -> Iterator[tuple[str, str]]:
     """Yield what the columns of a script's own log were taken for, and those that nobody understands, in a row each."""
-    inferred = [f"{_key(raw)} = {metric}" for raw, metric in run.inferred.items()]
-    if inferred:
-        wrong = _alias(next(iter(run.inferred)))
-        yield (
-            "names",
-            f"{count(len(inferred), 'column')} read by their company: {_some(inferred)}; wrong? {bound(wrong)}",
-        )
-    unread = [_key(raw) for raw in run.not_understood]
-    if unread:
-        way_out = f"{bound(_alias(run.not_understood[0]))} or in ppo-doctor.toml"
-        yield "unread", f"{count(len(unread), 'column')} not understood: {_some(unread)}; name them with {way_out}."
+    if run.inferred:
+        read = _columns("read by their company", [f"{_key(raw)} = {metric}" for raw, metric in run.inferred.items()])
+        yield "names", f"{read}; wrong? {bound(_alias(next(iter(run.inferred))))}"
+    if run.not_understood:
+        unread = _columns("not understood", [_key(raw) for raw in run.not_understood])
+        yield "unread", f"{unread}; name them with {bound(_alias(run.not_understood[0]))} or in ppo-doctor.toml."
+
+
+def _columns(how: str, names: Sequence[str]) -> str:
+    some = [*map(bound, names[:MOST_NAMES]), *(["…"] if len(names) > MOST_NAMES else [])]
+    return f"{count(len(names), 'column')} {how}: {', '.join(some)}"
 
 
 def _alias(raw: str) -> str:
@@ -252,10 +452,6 @@ def _alias(raw: str) -> str:
 def _key(raw: str) -> str:
     key = plain(raw)
     return key if len(key) <= LONGEST_NAME else f"{key[: LONGEST_NAME - 1]}…"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join([*(bound(name) for name in names[:MOST_NAMES]), *(["…"] if len(names) > MOST_NAMES else [])])
 
 
 def _question(question: Open, asked: str) -> str:
@@ -278,42 +474,6 @@ def _note(note: str, diagnosis: Diagnosis) -> str:
         rest = note.removeprefix(f"{sources[0].path}:").lstrip()
         return flowing(f"line {rest}" if re.match(r"\d+: ", rest) else rest)
     return flowing(note.replace(folder(diagnosis), "") if folder(diagnosis) else note)
-
-
-def folder(diagnosis: Diagnosis) -> str:
-    """Return the folder, with its separator, that all long paths of a run share; empty when paths stay as they are."""
-    paths = [source.path for source in diagnosis.run.sources]
-    if not paths or max(map(len, paths)) <= SHORT_ENOUGH:
-        return ""
-    shared = commonprefix(paths)
-    return shared[: max(shared.rfind("/"), shared.rfind("\\")) + 1]
-
-
-def relative(diagnosis: Diagnosis) -> Diagnosis:
-    """Return the diagnosis with the shared folder taken off the paths in sentences; the run's id keeps its own."""
-    prefix = folder(diagnosis)
-    if not prefix:
-        return diagnosis
-    return replace(
-        diagnosis,
-        run=replace(diagnosis.run, notes=tuple(note.replace(prefix, "") for note in diagnosis.run.notes)),
-        causes=tuple(
-            replace(cause, ledger=tuple(replace(entry, says=entry.says.replace(prefix, "")) for entry in cause.ledger))
-            for cause in diagnosis.causes
-        ),
-        findings=tuple(_relative(finding, prefix) for finding in diagnosis.findings),
-        chain=tuple(
-            replace(link, witness=link.witness and link.witness.replace(prefix, "")) for link in diagnosis.chain
-        ),
-    )
-
-
-def _relative(finding: Finding, prefix: str) -> Finding:
-    evidence = tuple(
-        replace(e, source=e.source and replace(e.source, path=e.source.path.replace(prefix, "")))
-        for e in finding.evidence
-    )
-    return replace(finding, reason=finding.reason and finding.reason.replace(prefix, ""), evidence=evidence)
 
 
 def apart(paths: Sequence[str]) -> list[str]:

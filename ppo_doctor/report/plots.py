@@ -265,13 +265,10 @@ def plot(
         width="100%",
         height=str(HEAD + HEIGHT + FOOT),
     )
+    # for the script's read-out
+    shown = " ".join(f"{step},{value:.5g}" for step, value in zip(points.steps, points.values, strict=True))
     read_out = f"{span[0]} {span[1]} {axis.low:.6g} {axis.high:.6g} {'log' if axis.log else 'linear'}"
-    return el("div", _labels(axis), data, cls="plot", data_axis=read_out, data_points=_read_out(points))
-
-
-def _read_out(points: Points) -> str:
-    """Return the points for the script's read-out: "step,value", with one blank between."""
-    return " ".join(f"{step},{value:.5g}" for step, value in zip(points.steps, points.values, strict=True))
+    return el("div", _labels(axis), data, cls="plot", data_axis=read_out, data_points=shown)
 
 
 def _percent(step: int, span: tuple[int, int]) -> float:

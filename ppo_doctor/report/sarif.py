@@ -14,11 +14,10 @@ from urllib.parse import quote
 
 from ppo_doctor.model.evidence import says
 from ppo_doctor.model.words import Severity
-from ppo_doctor.report.escape import plain, prose
+from ppo_doctor.report.escape import plain, prose, slashes
 from ppo_doctor.report.json_report import Flow, Json, element
-from ppo_doctor.report.markup import slashes
+from ppo_doctor.report.phrases import capital, remedy_says, stopped
 from ppo_doctor.report.summary import support
-from ppo_doctor.report.words import capital, remedy_says, stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from ppo_doctor.diagnosis.gate_result import GateResult
     from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
     from ppo_doctor.model.rules import Evidence, Finding
-    from ppo_doctor.model.run import Run
     from ppo_doctor.report import RenderOptions
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -40,16 +38,6 @@ LEVELS: Mapping[Severity, str] = {
 #: Containers whose places are lines; elsewhere a place is a record's number.
 LINES = ("jsonl", "csv", "console", "json", "notebook")
 KINDS = {"fired": "fail", "clear": "pass", "skipped": "notApplicable"}
-
-
-def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:  # noqa: ARG001 (the form of a renderer)
-    """Return one diagnosis as SARIF."""
-    return render_many([diagnosis], options)
-
-
-def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
-    """Return the diagnoses of several runs as one SARIF log, one run each."""
-    return FLOW.whole(diagnoses, options)
 
 
 def render_error(message: str, hint: str, code: int) -> str:

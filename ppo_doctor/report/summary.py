@@ -6,8 +6,10 @@ Text from logs and rules is unchanged here; each report escapes it for its forma
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from os.path import commonprefix
+from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.model.evidence import became, brief, gone, number, says
 from ppo_doctor.model.frozen import frozen
@@ -35,6 +37,8 @@ NOTE_KINDS = ("said", "lost", "dropped", "skipped", "merged", "info", "renamed")
 FEW = 12
 #: The open question of a reward that stopped rising, where nothing else was found and no target was given.
 TO_GAIN = "whether more can be earned (say how much is good with --target-return)"
+#: Shorter paths are printed as given everywhere.
+SHORT_ENOUGH = 32
 #: A statistic that is a sentence with a number.
 _NUMBER = re.compile(r" .*\d")
 #: The start of the reason why a measurement would decide a check, up to the check's name.
@@ -400,3 +404,32 @@ def _reading(diagnosis: Diagnosis, run: Run | None) -> tuple[str, ...]:
     kinds = {str(note): NOTE_KINDS.index(note.kind) for note in run.notes} if run is not None else {}
     notes = [note for note in diagnosis.run.notes if DIED not in note]
     return tuple(sorted(notes, key=lambda note: kinds.get(note, 0)))[:MOST_NOTES]
+
+
+def folder(diagnosis: Diagnosis) -> str:
+    """Return the folder, with its separator, that all long paths of a run share; empty when paths stay as they are."""
+    paths = [source.path for source in diagnosis.run.sources]
+    if not paths or max(map(len, paths)) <= SHORT_ENOUGH:
+        return ""
+    shared = commonprefix(paths)
+    return shared[: max(shared.rfind("/"), shared.rfind("\\")) + 1]
+
+
+def relative(diagnosis: Diagnosis) -> Diagnosis:
+    """Return the diagnosis with the shared folder taken off the paths in sentences; the run's id keeps its own."""
+    prefix = folder(diagnosis)
+    if not prefix:
+        return diagnosis
+    parts = {name: _without(getattr(diagnosis, name), prefix) for name in ("causes", "findings", "chain")}
+    return replace(diagnosis, run=replace(diagnosis.run, notes=_without(diagnosis.run.notes, prefix)), **parts)
+
+
+def _without(value: Any, prefix: str) -> Any:  # noqa: ANN401 (whatever a diagnosis is made of)
+    """Return a value with a folder taken off every text in it."""
+    if isinstance(value, str) and not isinstance(value, Enum):
+        return value.replace(prefix, "")
+    if isinstance(value, tuple):
+        return tuple(_without(each, prefix) for each in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{each.name: _without(getattr(value, each.name), prefix) for each in fields(value)})
+    return value

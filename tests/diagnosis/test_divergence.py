@@ -9,7 +9,7 @@ import pytest
 
 from ppo_doctor.diagnosis.divergence import Divergence, divergences, first_apart, other_level
 from ppo_doctor.report.compare import Difference, Side, differences, explanations
-from ppo_doctor.report.words import short
+from ppo_doctor.report.phrases import short
 from ppo_doctor.testing import case_run
 
 

@@ -14,8 +14,7 @@ import pytest
 from ppo_doctor.cli.compare import compare_sources
 from ppo_doctor.report import RenderOptions
 from ppo_doctor.report.compare import Comparison, Difference
-from ppo_doctor.report.comparison import text
-from ppo_doctor.report.comparison_html import page
+from ppo_doctor.report.comparison import as_html, as_text
 from ppo_doctor.report.layout import columns
 from ppo_doctor.runs.reading import Request
 from tests.report.golden import check_golden
@@ -32,14 +31,14 @@ def compared(a: str, b: str) -> Comparison:
 
 
 def lines(a: str, b: str, width: int = 100, **options: bool) -> list[str]:
-    return text(compared(a, b), RenderOptions(width=width, color=False, ascii=False, **options)).splitlines()
+    return as_text(compared(a, b), RenderOptions(width=width, color=False, ascii=False, **options)).splitlines()
 
 
 def test_golden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(SAMPLES.parent)
     pair = [f"sample_logs/{name}" for name in ("sick/lr-zero.sb3", "healthy/healthy.sb3")]
     found = compare_sources(pair, Request(), (), group=False)
-    check_golden("comparison.txt", text(found, RenderOptions(width=100, color=False, ascii=False)))
+    check_golden("comparison.txt", as_text(found, RenderOptions(width=100, color=False, ascii=False)))
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=" ".join)
@@ -76,7 +75,7 @@ def test_a_narrow_comparison_keeps_its_order(width: int) -> None:
 
 
 def drawn(a: str, b: str) -> str:
-    return page(compared(a, b), RenderOptions(all=True))
+    return as_html(compared(a, b), RenderOptions(all=True))
 
 
 def test_a_page_draws_both_curves_with_the_step_of_parting() -> None:
@@ -101,11 +100,11 @@ def test_what_a_log_says_is_escaped() -> None:
     found = compared("sick/lr-zero.sb3", "healthy/healthy.sb3")
     evil = Difference(key="<script>alert(1)</script>", canonical=None, a="\x1b[2J", b="<img src=x>")
     found = replace(found, a=replace(found.a, name="<b>run\u202e"), differences=(evil,))
-    source = page(found, RenderOptions())
+    source = as_html(found, RenderOptions())
     assert "<script" not in source
     assert "<img" not in source
     assert "<b>" not in source
-    assert not {"\x1b", "\u202e"} & set(source + text(found, RenderOptions(color=False)))
+    assert not {"\x1b", "\u202e"} & set(source + as_text(found, RenderOptions(color=False)))
 
 
 def test_runs_of_different_lengths_and_without_numbers_are_drawn() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from ppo_doctor.model.rules import Remedy
 from ppo_doctor.report import RenderOptions, render_many
-from ppo_doctor.report.fleet import cut, fleet
 from ppo_doctor.report.layout import Page, columns
 from ppo_doctor.report.summary import summarize
+from ppo_doctor.report.terminal import cut, fleet
 from tests.report.cases import CASES, ZERO
 
 

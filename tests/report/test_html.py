@@ -23,10 +23,9 @@ from ppo_doctor.report import RenderOptions, render, render_many
 from ppo_doctor.report.html import key_steps
 from ppo_doctor.report.html_markup import el, text
 from ppo_doctor.report.html_plots import exhibits
-from ppo_doctor.report.phrases import apart
+from ppo_doctor.report.phrases import apart, gravity
 from ppo_doctor.report.plots import speaks_of
 from ppo_doctor.report.summary import KeyStep, Row, Table, summarize
-from ppo_doctor.report.words import gravity
 
 from .cases import CASES, CONSTANT, FLAT_GROUPS, FLAT_LOSS, NOTHING_TO_LEARN, RIVAL, ZERO, counted, hostile, unhealthy
 

@@ -84,7 +84,7 @@ def test_control_characters_are_legal_xml():
 
 
 def test_every_character_survives_or_shows():
-    from ppo_doctor.report.markup import xml
+    from ppo_doctor.report.escape import xml
 
     for code in [*range(0x250), 0xD800, 0xDFFF, 0xFFFE, 0xFFFF, 0x1FFFE, 0xE0001]:
         ET.fromstring(f'<a b="{xml(chr(code))}">{xml(chr(code))}</a>')  # noqa: S314 - our own output

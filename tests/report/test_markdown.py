@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
 from ppo_doctor.model.errors import ExitCode
 from ppo_doctor.report import RenderOptions, render, render_many
-from ppo_doctor.report.markup import md, md_code, md_line
+from ppo_doctor.report.escape import md, md_code, md_line
 from tests.report.cases import CASES, LOG, unhealthy
 from tests.report.golden import check_golden
 from tests.report.test_html import a_run

@@ -11,8 +11,8 @@ import pytest
 from ppo_doctor.model.rules import Evidence, Finding, Measurement, Remedy
 from ppo_doctor.model.run import Axis, Note, Run, Series
 from ppo_doctor.model.words import Severity
+from ppo_doctor.report.phrases import short
 from ppo_doctor.report.summary import MOST_REMEDIES, remedies, summarize
-from ppo_doctor.report.words import short
 from tests.report.cases import (
     CASES,
     FLAT_GROUPS,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ppo_doctor.model.rules import Remedy
-from ppo_doctor.report.words import remedy_says
+from ppo_doctor.report.phrases import remedy_says
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,9 @@ from ppo_doctor.cli.output import files_of, rendered, write
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.report import FORMATS
 from ppo_doctor.report.escape import plain
-from ppo_doctor.report.fleet import what
 from ppo_doctor.report.layout import Page, Span, wrap
+from ppo_doctor.report.phrases import VERDICT_STYLE, what
 from ppo_doctor.report.summary import summarize
-from ppo_doctor.report.words import VERDICT_STYLE
 from ppo_doctor.trainers.config_formats import parse_value
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from ppo_doctor.model.evidence import drawn, number
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import Span, columns, sparkline
+from ppo_doctor.report.phrases import flowing
 from ppo_doctor.report.plots import thin
-from ppo_doctor.report.words import flowing
 from ppo_doctor.runs.cleaning import within
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ppo_doctor.model.run import SourceRef
 from ppo_doctor.readers.source import Source
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import Span
-from ppo_doctor.report.words import flowing, in_favour
+from ppo_doctor.report.phrases import flowing, in_favour
 from ppo_doctor.trainers.configuration import REDACTED, redact, redact_text
 
 if TYPE_CHECKING:

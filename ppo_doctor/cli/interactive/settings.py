@@ -8,7 +8,7 @@ from ppo_doctor.cli.interactive.subjects import USUAL, Copy, Row, cut, heading, 
 from ppo_doctor.model.evidence import number
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import Span, columns
-from ppo_doctor.report.words import VERDICT_STYLE, flowing, updates
+from ppo_doctor.report.phrases import VERDICT_STYLE, flowing, updates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from ppo_doctor.report.layout import Page, Span, columns
-from ppo_doctor.report.phrases import relative
-from ppo_doctor.report.summary import Summary, summarize
+from ppo_doctor.report.summary import Summary, relative, summarize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,8 +20,7 @@ from textual.widgets.option_list import Option
 
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Span, ascii_only, columns
-from ppo_doctor.report.phrases import facts
-from ppo_doctor.report.words import VERDICT_STYLE
+from ppo_doctor.report.phrases import VERDICT_STYLE, facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -18,9 +18,8 @@ from ppo_doctor.diagnosis.gate_result import faults
 from ppo_doctor.report import RenderOptions, render
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND, Page, Span, sparkline
-from ppo_doctor.report.phrases import facts, outcome
+from ppo_doctor.report.phrases import SEVERITY_STYLE, VERDICT_STYLE, bound, facts, flowing, outcome, remedy_says, short
 from ppo_doctor.report.screen import key_of
-from ppo_doctor.report.words import SEVERITY_STYLE, VERDICT_STYLE, bound, flowing, remedy_says, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,9 +11,8 @@ from ppo_doctor.cli.watch.events import Event
 from ppo_doctor.diagnosis.gate_result import NEVER, fails, faults
 from ppo_doctor.model.words import Severity
 from ppo_doctor.report.layout import BOUND
-from ppo_doctor.report.phrases import outcome
+from ppo_doctor.report.phrases import outcome, remedy_says
 from ppo_doctor.report.summary import Summary, remedies, summarize
-from ppo_doctor.report.words import remedy_says
 from ppo_doctor.runs.cleaning import cut, since
 
 if TYPE_CHECKING:
