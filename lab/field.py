@@ -80,13 +80,13 @@ def _rows(table: Path) -> list[dict[str, str]]:
 
 def judge(run: FieldRun) -> Said:
     """Judge a run as it lies, by the command line; of several runs in it the gravest is taken."""
-    from ppo_doctor.cli import application as cli
+    from ppo_doctor.cli import application
 
     os.chdir(FIELD / run.part)
     out = io.StringIO()
     sys.argv = ["ppo-doctor", "analyze", run.name, "--format", "json", "--all"]
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-        cli.run()
+        application.run()
     try:
         report = json.loads(out.getvalue())
     except ValueError:

@@ -74,7 +74,7 @@ def _is_accepted(cause: Mapping[str, Any], label: Label) -> bool:
 
 def judge(label: Label, runs: Path, *options: str) -> Report:
     """Return the report on a run's files, copied to an empty folder: a bare log has no configuration beside it."""
-    from ppo_doctor.cli import application as cli
+    from ppo_doctor.cli import application
 
     with tempfile.TemporaryDirectory() as folder:
         given, out = Path(folder) / "run", Path(folder) / "report.json"
@@ -82,7 +82,7 @@ def judge(label: Label, runs: Path, *options: str) -> Report:
         paths = [_copied(runs / label.case, name, given) for name in label.files]
         sys.argv = ["ppo-doctor", "analyze", *paths, "--format", "json", "--output", str(out), *options]
         with contextlib.redirect_stderr(io.StringIO()):
-            code = cli.run()
+            code = application.run()
         report = json.loads(out.read_bytes()) if out.is_file() else {"error": {"message": f"exit code {code}"}}
     return report["diagnoses"][0] if report.get("diagnoses") else report
 

@@ -26,7 +26,7 @@ from ppo_doctor.readers.table import Table
 from ppo_doctor.runs.columns import profile_of
 from ppo_doctor.runs.log import Log
 from ppo_doctor.runs.reading import Request
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import detection
 from ppo_doctor.trainers.names import clocks, of_language
 from ppo_doctor.trainers.profiles import Profile
 
@@ -138,7 +138,7 @@ def is_table(path: Path) -> bool:
 
 def _read(script: str, rows: Sequence[_Row]) -> Iterator[Name]:
     keys = [row.key for row in rows]
-    alone = frameworks.detect(keys)
+    alone = detection.detect(keys)
     language = of_language(keys)
     columns = {row.key: _numbers(script, row, language=language) for row in rows}
     numbers = np.arange(RECORDS)

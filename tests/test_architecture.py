@@ -32,19 +32,17 @@ ALLOWED: dict[str, set[str]] = {
 }
 #: Modules at the top: the API, the entry point, and what people's tests import.
 TOP = {"__init__", "__main__", "testing"}
-#: Modules that may import any package: where a run is judged while it trains, and only if that is asked for; cases of
-#: rules, which `explain` and `rules test` run.
+#: Modules that may import any package: where a run is judged while it trains, and only if that is asked for; what
+#: people's tests import.
 ANY = {
     "record/online.py",
-    "cli/explain.py",
-    "cli/rules.py",
     "cli/pytest_plugin.py",
     "testing.py",
     "__main__.py",
     "__init__.py",
 }
 #: Lower it when modules are merged.
-MOST_MODULES = 217
+MOST_MODULES = 210
 
 
 def name_of(path: Path) -> str:

@@ -18,7 +18,7 @@ import pytest
 
 from ppo_doctor.cli.policy import read_policy
 from ppo_doctor.diagnosis.analyze import read_run, read_runs
-from ppo_doctor.model import toml_files as toml_text
+from ppo_doctor.model import toml_files
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.readers import pack, read
 from ppo_doctor.readers.table import EmbeddedConfig, Table
@@ -227,7 +227,7 @@ def test_a_dotted_key_without_end_is_refused_with_its_line(tmp_path):
     path.write_text('fail-on = "high"\n' + ".".join(["a"] * 20_000) + " = 1\n")
     with pytest.raises(DoctorError, match="at line 2"):
         read_policy(path)
-    assert toml_text.loads(".".join(["a"] * 50) + ' = "' + "1.0 " * 200 + '"\n')
+    assert toml_files.loads(".".join(["a"] * 50) + ' = "' + "1.0 " * 200 + '"\n')
 
 
 def test_a_policy_behind_blank_lines_without_end_is_read(tmp_path):

@@ -128,9 +128,9 @@ def test_the_source_archive_can_be_worked_with(archives):
 def test_the_compiled_pack_is_what_the_toml_says(archives, kind, folder):
     from ppo_doctor.checks import rulepack
     from ppo_doctor.model.toml_files import parse_folder
-    from ppo_doctor.trainers import detection as frameworks
+    from ppo_doctor.trainers import detection
 
-    build = {"rules": rulepack.build, "frameworks": frameworks.build}[kind]
+    build = {"rules": rulepack.build, "frameworks": detection.build}[kind]
     shipped = json.loads(zipfile.ZipFile(archives[1]).read(f"ppo_doctor/_compiled/{kind}.json"))
     assert shipped == json.loads(json.dumps(parse_folder(ROOT / folder, build)))
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from lab.numpy_lab.faults import FAULTS
+from ppo_doctor.checks.cases import case_run, parse_series
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.analyze import diagnose, read_run
 from ppo_doctor.model.run import Run, Series
 from ppo_doctor.runs.reading import Request
-from ppo_doctor.testing import case_run, parse_series
 from tests.synthetic import a_series, an_axis, observe
 
 TWENTY = range(1, 21)

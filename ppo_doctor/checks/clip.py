@@ -15,7 +15,7 @@ from ppo_doctor.model.run import Fact
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
-    from ppo_doctor.model.run import BoolArray, Fact, FloatArray, Series
+    from ppo_doctor.model.run import BoolArray, FloatArray, Series
 
 NORMAL = statistics.NormalDist()
 #: Levels and losses whose ratio is that of a sequence, which is clipped a hundred times closer.

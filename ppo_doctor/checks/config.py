@@ -14,7 +14,7 @@ from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import median
 from ppo_doctor.model.rules import Evidence
 from ppo_doctor.model.run import CONDITION, Fact
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import detection
 from ppo_doctor.trainers import settings as domains
 from ppo_doctor.trainers.settings import one_slip, words_of
 from ppo_doctor.trainers.updates import decay_is_off, planned_length
@@ -268,7 +268,7 @@ def _count(view: RunView, name: str, further: tuple[Evidence, ...] = ()) -> Fact
 def _evidence(view: RunView, name: str, limit: Limit) -> Evidence:
     setting = view.run.config[name]
     value = _domain_number(view, name)
-    default = frameworks.profile(view.run.framework).defaults.get(name)
+    default = detection.profile(view.run.framework).defaults.get(name)
     known = f"; the default is {default:g}" if isinstance(default, int | float) else ""
     if value is None or not np.isfinite(value):
         return _said(setting, f"{setting.key} is {value}: {limit.why}{known}")
@@ -352,8 +352,8 @@ def settings_misspelt(view: RunView) -> Fact | None:
     run = view.run
     if not view.held & run.config.keys() and not run.misspelt:
         return None
-    profile = frameworks.profile(run.framework)
-    known = "" if profile.name == frameworks.CANONICAL else f" of {profile.title}"
+    profile = detection.profile(run.framework)
+    known = "" if profile.name == detection.CANONICAL else f" of {profile.title}"
     found = tuple(
         _said(setting, f"{setting.key} is no setting{known} that we know; did you mean {meant}, which {force}?")
         for meant, setting in run.misspelt.items()
@@ -389,7 +389,7 @@ def _odd_minibatch(view: RunView) -> Iterator[Evidence]:
     """Yield what is odd of a minibatch: larger than a rollout, or no part of it, by the environments told or any."""
     cut = cut_of(view)
     config, framework = view.run.config, view.run.framework
-    as_default = tuple(frameworks.profile(framework).defaults.get(name) for name in ("rollout_size", "minibatch_size"))
+    as_default = tuple(detection.profile(framework).defaults.get(name) for name in ("rollout_size", "minibatch_size"))
     if cut is not None and cut[1] <= cut[0] and cut[0] % cut[1] and cut[:2] != as_default:
         left = LEFT_OVER.get(framework, "some are left over")
         yield _said(cut[2], f"{cut[3]}: a rollout of {cut[0]:g} samples is no multiple of {cut[1]:g}, and {left}")

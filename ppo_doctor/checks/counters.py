@@ -11,10 +11,10 @@ import numpy as np
 
 from ppo_doctor.checks.series import fact
 from ppo_doctor.checks.statistics import statistic
-from ppo_doctor.model import arrays as rounding
+from ppo_doctor.model import arrays
 from ppo_doctor.model.arrays import beside, finite_median, finite_of, mean_of, median, quantile, same
 from ppo_doctor.model.run import EXACT, Fact, Setting, SourceRef
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import detection
 from ppo_doctor.trainers.settings import OF_COMPLETIONS, OF_EITHER
 from ppo_doctor.trainers.updates import configured_updates
 
@@ -129,7 +129,7 @@ def from_rows(view: RunView) -> Fact | None:
 def from_settings(view: RunView) -> Fact | None:
     """Return K by the framework's formula from what the log counts and, for the rest, settings that were found."""
     found = {name: setting for name, setting in told(view).items() if setting.how != "default"}
-    planned = configured_updates(frameworks.profile(view.run.framework), found)
+    planned = configured_updates(detection.profile(view.run.framework), found)
     epochs = epochs_per_batch(view)
     if planned is None or planned.how != "observed" or epochs is None or not epochs.number:
         return None
@@ -258,7 +258,7 @@ def clip_over_spread(view: RunView) -> Series | None:
         return None
     share = clipped.values - clipped.resolution.absolute
     asked = math.log1p(epsilon) ** 2 / (6 * np.maximum(1 - share, LEAST_REST) ** 2)
-    have = np.abs(kl.values) + kl.resolution.absolute + rounding.UNIT
+    have = np.abs(kl.values) + kl.resolution.absolute + arrays.UNIT
     return dataclasses.replace(
         kl,
         name="clip_over_spread",

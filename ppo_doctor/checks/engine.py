@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ppo_doctor.checks.run_view import RunView
-    from ppo_doctor.model.rules import Clause, Evidence, Rule
+    from ppo_doctor.model.rules import Clause, Rule
     from ppo_doctor.model.run import BoolArray, FloatArray
     from ppo_doctor.model.words import Operator, Status
 

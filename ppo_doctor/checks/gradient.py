@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ppo_doctor.checks.run_view import RunView
-    from ppo_doctor.model.run import BoolArray, Fact, FloatArray, Setting
+    from ppo_doctor.model.run import BoolArray, FloatArray, Setting
     from ppo_doctor.model.words import ConfigValue
 
 #: What PyTorch says where a checkpointed block, or a loss, has no input that requires a gradient.

@@ -23,13 +23,13 @@ from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, median
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import Fact
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import detection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ppo_doctor.checks.run_view import RunView
-    from ppo_doctor.model.run import Fact, Series
+    from ppo_doctor.model.run import Series
     from ppo_doctor.model.words import ConfigValue
 
 #: Log-ratio, in nats, that a step of Adam at learning rate 1 makes at most, with up to some 1e5 weights in a layer.
@@ -310,7 +310,7 @@ def _span(usual: Usual) -> str:
 
 def _usual(view: RunView) -> Usual:
     run = view.run
-    profile = frameworks.profile(run.framework)
+    profile = detection.profile(run.framework)
     told = profile.defaults.get("learning_rate")
     default = float(told) if isinstance(told, int | float) and not isinstance(told, bool) and told > 0 else None
     whose = profile.title if default is not None else "policies of games and control"

@@ -25,7 +25,7 @@ from ppo_doctor.model.run import EXACT, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
-    from ppo_doctor.model.run import Fact, FloatArray, Series
+    from ppo_doctor.model.run import FloatArray
 
     _Kls = tuple[Series, FloatArray, Series, FloatArray]
 

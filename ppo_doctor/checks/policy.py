@@ -17,7 +17,7 @@ from ppo_doctor.model.run import Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
-    from ppo_doctor.model.run import BoolArray, FloatArray, IntArray, Series
+    from ppo_doctor.model.run import BoolArray, FloatArray, IntArray
 
 #: Records per third below which a drift of entropy cannot be told from noise.
 LEAST = 6

@@ -13,14 +13,14 @@ import numpy as np
 from ppo_doctor.checks.policy import while_alive
 from ppo_doctor.checks.series import fact
 from ppo_doctor.checks.statistics import statistic
-from ppo_doctor.model import arrays as rounding
+from ppo_doctor.model import arrays
 from ppo_doctor.model.arrays import beside, finite_of, mean_of, median
 from ppo_doctor.model.arrays import same as same_number
 from ppo_doctor.model.run import EXACT, Fact, Resolution, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
-    from ppo_doctor.model.run import Axis, BoolArray, FloatArray, IntArray, Series
+    from ppo_doctor.model.run import Axis, BoolArray, FloatArray, IntArray
 
 #: Share of its choices that a policy may have changed over the run behind the digits that are printed.
 HIDDEN = 0.01
@@ -308,7 +308,7 @@ def kl_over_noise(view: RunView) -> Series | None:
     size = view.series("kl_size")
     if size is None:
         return None
-    floor = rounding.of_kl(size.estimator, rounding.LOG_RATIO * np.maximum(1.0, _log_prob(view, size)))
+    floor = arrays.of_kl(size.estimator, arrays.LOG_RATIO * np.maximum(1.0, _log_prob(view, size)))
     if size.resolution.absolute > float(floor.min()):
         return None
     raw = f"{size.says or size.raw} over float32 rounding"

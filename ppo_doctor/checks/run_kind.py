@@ -15,7 +15,7 @@ from ppo_doctor.checks.statistics import STATISTICS, statistic
 from ppo_doctor.model.arrays import finite_of
 from ppo_doctor.model.kinds import FACETS, Facet, SampleKind, Witness
 from ppo_doctor.model.run import CONDITION, Fact
-from ppo_doctor.trainers import settings as domains
+from ppo_doctor.trainers import settings
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
@@ -181,8 +181,8 @@ def _told(facet: Facet, value: ConfigValue, name: str, unit: str = "") -> Fact:
 
 def _samples(view: RunView) -> Iterator[Witness]:
     run = view.run
-    if run.framework not in domains.OF_EITHER:
-        kind = "completions" if run.framework in domains.OF_COMPLETIONS else "episodes"
+    if run.framework not in settings.OF_EITHER:
+        kind = "completions" if run.framework in settings.OF_COMPLETIONS else "episodes"
         yield Witness(value=kind, says=f"the log is that of {run.framework}", strength=TRAINER)
     dumped = run.facts.get("completions")
     if dumped is not None:

@@ -19,7 +19,7 @@ from ppo_doctor.trainers.updates import deciding_setting
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
-    from ppo_doctor.model.run import FloatArray, Series
+    from ppo_doctor.model.run import FloatArray
 
 
 @statistic("optimizer_steps", "epochs_executed_total", "reward_mean")

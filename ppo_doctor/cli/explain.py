@@ -190,7 +190,7 @@ def rule_page(rule: Rule, pack: Pack) -> str:
 
 def _example(rule: Rule, case: Mapping[str, Any]) -> str:
     """Return what a rule answers on one of its cases, the drawings and settings of the case, and the evidence."""
-    from ppo_doctor.testing import run_case
+    from ppo_doctor.checks.cases import run_case
 
     finding = run_case(rule, case).finding
     # A case is no file: the places of its numbers mean nothing to a reader.
@@ -202,7 +202,7 @@ def _example(rule: Rule, case: Mapping[str, Any]) -> str:
 
 def _inputs(case: Mapping[str, Any]) -> Iterator[str]:
     """Yield each series of a case as a drawing with its range, then each setting."""
-    from ppo_doctor.testing import parse_series
+    from ppo_doctor.checks.cases import parse_series
 
     for name, text in case.get("series", {}).items():
         points = parse_series(text)

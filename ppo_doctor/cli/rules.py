@@ -81,9 +81,9 @@ def test_rules(
     ] = False,
 ) -> None:
     """Run the cases that rules carry."""
+    from ppo_doctor.checks.cases import run_case, values_of
     from ppo_doctor.checks.rulepack import load_pack, prose
     from ppo_doctor.model.toml_schema import one_of
-    from ppo_doctor.testing import run_case, values_of
 
     pack = load_pack(rules or [])
     for name in names or ():

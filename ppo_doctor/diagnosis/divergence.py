@@ -13,8 +13,6 @@ from ppo_doctor.model.arrays import running_medians
 from ppo_doctor.model.metrics import METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ppo_doctor.model.diagnosis import Diagnosis
     from ppo_doctor.model.run import BoolArray, FloatArray, IntArray, Run
     from ppo_doctor.model.words import ConfigValue

@@ -21,7 +21,7 @@ from ppo_doctor.model.words import ASKED, CHAIN, LEFT_OPEN, NOT_SO, QUESTIONS, S
 if TYPE_CHECKING:
     from ppo_doctor.checks.rulepack import Pack
     from ppo_doctor.diagnosis.problems import Group
-    from ppo_doctor.model.diagnosis import ChainLink, Coverage, Outcome, Problem, RankedCause
+    from ppo_doctor.model.diagnosis import Coverage, Outcome, RankedCause
     from ppo_doctor.model.rules import Finding
     from ppo_doctor.model.run import Run
     from ppo_doctor.model.words import Break, LinkState, Verdict

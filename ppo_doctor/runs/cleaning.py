@@ -16,14 +16,13 @@ from ppo_doctor.model.arrays import beside
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import Fact, Note, Run, Series, SourceRef
 from ppo_doctor.readers.table import RUN_KEYS
-from ppo_doctor.trainers import configuration
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import configuration, detection
 from ppo_doctor.trainers.updates import FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from ppo_doctor.model.run import Axis, FloatArray, IntArray, Series, Setting
+    from ppo_doctor.model.run import Axis, FloatArray, IntArray, Setting
     from ppo_doctor.model.words import KeyUse
     from ppo_doctor.readers.table import Table
     from ppo_doctor.trainers.profiles import PartialMean, Profile
@@ -139,7 +138,7 @@ def notes_on(cells: dict[str, TextCells], keys: frozenset[str], profile: Profile
     """
     if not cells:
         return []
-    metrics = _metrics(frameworks.as_written(profile.name, keys.union(cells)))
+    metrics = _metrics(detection.as_written(profile.name, keys.union(cells)))
     return [
         Note(
             text=f"{held.count} cells of {key} hold text, from “{_quoted(held.first)}” on, and no number; not read",

@@ -17,8 +17,7 @@ from ppo_doctor.model.run import DIED, Note, SourceRef
 from ppo_doctor.readers.methods import PPO, method_of, of_family
 from ppo_doctor.readers.table import RUN_KEYS
 from ppo_doctor.runs.splitting import is_size
-from ppo_doctor.trainers import aliases, configuration, left_over, unnamed
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import aliases, configuration, detection, left_over, unnamed
 from ppo_doctor.trainers.assignment import counts_up
 from ppo_doctor.trainers.column_values import AT_FIRST, is_named_so
 from ppo_doctor.trainers.names import clocks, metric_of, of_language, parse
@@ -78,28 +77,28 @@ def profile_of(log: Log, *, framework: str | None = None, like: Profile | None =
         DoctorError: no metric is known, or the log is none of the PPO family (exit code 3).
     """
     keys = log.keys
-    found = frameworks.as_written(framework, keys) if framework else _detected(keys, like)
+    found = detection.as_written(framework, keys) if framework else _detected(keys, like)
     if found is not None and not found.ppo_family and not framework:
         raise DoctorError(
             f"{log.name}: this is a run of {found.title}, not one of the PPO family",
             hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
         )
     other = _other_algorithm(log.path)
-    if found is not None and other is not None and not framework and not frameworks.speaks_of_ppo(found, keys):
+    if found is not None and other is not None and not framework and not detection.speaks_of_ppo(found, keys):
         raise DoctorError(
             f"{log.name}: by its name it is a run of {other}, and no metric of it is one that only PPO logs",
             hint="ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules",
         )
-    profile = _aliased(found or frameworks.profile(frameworks.CANONICAL), keys, log.named)
-    if profile.name == frameworks.CANONICAL:
+    profile = _aliased(found or detection.profile(detection.CANONICAL), keys, log.named)
+    if profile.name == detection.CANONICAL:
         profile = _with_standing_count(_by_company(profile, log), log)
         if _of_groups(log.path) and keys.isdisjoint(k for m in OF_A_CRITIC for k in _keys_of(profile, m)):
             profile = replace(profile, algorithm="grpo")
-    own = found is None or (profile.name == frameworks.CANONICAL and not framework)
+    own = found is None or (profile.name == detection.CANONICAL and not framework)
     if own and not any(keys.intersection(metric.keys) for metric in profile.metrics.values()):
         if not log.died_of_numbers:
             raise _nothing_known(log)
-        return frameworks.as_written(frameworks.CANONICAL, keys)
+        return detection.as_written(detection.CANONICAL, keys)
     return profile
 
 
@@ -122,9 +121,9 @@ def _keys_of(profile: Profile, metric: str) -> Iterable[str]:
 
 
 def _detected(keys: frozenset[str], like: Profile | None) -> Profile | None:
-    found = frameworks.detect(keys)
-    if like is not None and (found is None or found.name == frameworks.CANONICAL):
-        named = frameworks.as_written(like.name, keys)
+    found = detection.detect(keys)
+    if like is not None and (found is None or found.name == detection.CANONICAL):
+        named = detection.as_written(like.name, keys)
         found = named if any(map(keys.intersection, (m.keys for m in named.metrics.values()))) else found
     return found
 
@@ -327,7 +326,7 @@ def not_understood(profile: Profile, log: Log) -> tuple[str, ...]:
     What a known trainer's log holds beside its metrics is the task's own, but for what it costs: that is judged beside
     the reward.
     """
-    if profile.name != frameworks.CANONICAL:
+    if profile.name != detection.CANONICAL:
         costs = profile.unknown(log.keys)
         return tuple(key for key in _in_order(log) if key in costs and _COST.search(key))
     numbering = {*clocks(log.keys), *_NEVER_ASKED}

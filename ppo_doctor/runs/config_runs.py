@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.run import Fact, Note, Run, Setting, SourceRef, SourceSummary
 from ppo_doctor.runs.reading import constants, given_settings
-from ppo_doctor.trainers import configuration
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import configuration, detection
 from ppo_doctor.trainers.detection import OF_PPO, imported, learns_from_replay, likeliest
 from ppo_doctor.trainers.settings import JUDGED
 from ppo_doctor.trainers.updates import configured_updates
@@ -66,16 +65,16 @@ def profile_of(path: Path, values: Mapping[str, ConfigValue], named: str | None)
         DoctorError: it is one of another kind of method (exit code 3), or there is no framework of that name (2).
     """
     if named:
-        return frameworks.profile(named), []
+        return detection.profile(named), []
     if learns_from_replay(values):
         hint = "ppo-doctor judges PPO, GRPO and their kin; --framework NAME overrules"
         raise DoctorError(f"{path}: this configures a method that learns from a replay buffer, not PPO", hint=hint)
-    like = likeliest(values, frameworks.profiles())
+    like = likeliest(values, detection.profiles())
     if like.name:
-        return frameworks.profile(like.name), []
+        return detection.profile(like.name), []
     near = f"; nearest: {', '.join(like.nearest)}" if like.nearest else ""
     text = f"no framework that we know has these names for its settings{near}; read as our own, --framework NAME tells"
-    return frameworks.profile(frameworks.CANONICAL), [Note(text=text, source=SourceRef(path=str(path)))]
+    return detection.profile(detection.CANONICAL), [Note(text=text, source=SourceRef(path=str(path)))]
 
 
 def check_known(path: Path, settings: Mapping[str, Setting], *, named: bool) -> None:
@@ -181,7 +180,7 @@ def supposed(run: Run, overrides: Mapping[str, ConfigValue]) -> Run:
 
 def _profile(run: Run) -> Profile:
     keys = {series.raw for series in run.series.values()} | set(run.unknown_keys)
-    return frameworks.profile(run.framework).resolved(keys)
+    return detection.profile(run.framework).resolved(keys)
 
 
 def _check(run: Run, overrides: Mapping[str, ConfigValue]) -> None:

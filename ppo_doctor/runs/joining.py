@@ -13,13 +13,13 @@ import numpy as np
 from ppo_doctor.model.arrays import distinct, median
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.readers.table import numbered_columns, renamed
-from ppo_doctor.runs import splitting as monitors
+from ppo_doctor.runs import splitting
 from ppo_doctor.runs.layouts import role_of
 from ppo_doctor.runs.log import Log
 from ppo_doctor.runs.reading import NOTEBOOK, STEP_KEYS, TOLD_APART, parts_of, read_file
 from ppo_doctor.runs.sections import logs_in, of_the_family
 from ppo_doctor.runs.splitting import by_name
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import detection
 
 if TYPE_CHECKING:
     from ppo_doctor.model.run import FloatArray
@@ -49,7 +49,7 @@ def logs_of(
                 links.append(read(path, source.folders, request))
             except DoctorError as error:
                 failed[path] = error
-        if len(links) > 1 and all(monitors.is_monitor(link.tables) for link in links):
+        if len(links) > 1 and all(splitting.is_monitor(link.tables) for link in links):
             logs.append(_woven(links))
         else:
             whole = linked(links, together=source.together) if len(links) > 1 else links
@@ -63,8 +63,8 @@ def logs_of(
 
 def _woven(links: Sequence[Log]) -> Log:
     """Return the Monitor files of one folder as one log."""
-    starts = [(link, monitors.start_of(found.values for found in link.embedded)) for link in links]
-    tables = monitors.woven([(table, start) for link, start in starts for table in link.tables])
+    starts = [(link, splitting.start_of(found.values for found in link.embedded)) for link in links]
+    tables = splitting.woven([(table, start) for link, start in starts for table in link.tables])
     first, *others = links
     for link in others:
         first.extend(link)
@@ -184,8 +184,8 @@ def _one_record_each(logs: Sequence[Log]) -> list[Log]:
 
 def _profile(keys: frozenset[str], framework: str | None) -> Profile:
     if framework:
-        return frameworks.as_written(framework, keys)
-    return frameworks.detect(keys) or frameworks.profile(frameworks.CANONICAL)
+        return detection.as_written(framework, keys)
+    return detection.detect(keys) or detection.profile(detection.CANONICAL)
 
 
 def _families(logs: Sequence[Log], profile: Profile) -> list[list[_Part]]:

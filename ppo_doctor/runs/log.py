@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.model import arrays as rounding
-from ppo_doctor.model import metrics
+from ppo_doctor.model import arrays, metrics
 from ppo_doctor.model.arrays import finite_median, finite_of, together
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import EXACT, Axis, Note, Resolution, Series, SourceRef, SourceSummary
 from ppo_doctor.readers.table import SCIENTIFIC
-from ppo_doctor.runs import splitting as clocks
+from ppo_doctor.runs import splitting
 from ppo_doctor.runs.splitting import (
     UNIX_TIMES,
     added_up,
@@ -174,7 +173,7 @@ class Log:
         """Put the records of a log that was written newest first into the order in which they were made."""
         if falls(self.order(profile)):
             size = self.size
-            self.tables = [clocks.turned(table, size) for table in self.tables]
+            self.tables = [splitting.turned(table, size) for table in self.tables]
 
     def _clock_key(self, keys: Sequence[str], begins: Sequence[int] = ()) -> str | None:
         """Return the first key that counts up, on half as many records at least as any other, else the first held.
@@ -290,7 +289,7 @@ class Log:
         values = values if metric.scale == 1.0 else values * metric.scale
         values = values if metric.offset == 0.0 else values + metric.offset  # adding 0 would turn -0 into 0
         estimator = self._estimator(key, metric, values)
-        least = rounding.of(metric.name, estimator, metric.aggregation, values)
+        least = arrays.of(metric.name, estimator, metric.aggregation, values)
         return Series(
             name=metric.name,
             raw=metric.called(key),

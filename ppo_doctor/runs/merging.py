@@ -18,7 +18,7 @@ from ppo_doctor.runs.columns import listed
 from ppo_doctor.runs.joining import logs_of
 from ppo_doctor.runs.layouts import role_of
 from ppo_doctor.runs.reading import NOTEBOOK, Request, nothing_in, read_file, runs_in
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import detection
 
 if TYPE_CHECKING:
     from ppo_doctor.model.run import IntArray
@@ -171,8 +171,8 @@ def _without_supervised(readings: list[_Reading]) -> tuple[list[_Reading], list[
 def _like(logs: Sequence[Log]) -> Profile | None:
     """Return the framework that the keys of the largest log show which show one."""
     for log in sorted(logs, key=lambda log: -len(log.keys)):
-        profile = frameworks.detect(log.keys)
-        if profile is not None and profile.ppo_family and profile.name != frameworks.CANONICAL:
+        profile = detection.detect(log.keys)
+        if profile is not None and profile.ppo_family and profile.name != detection.CANONICAL:
             return profile
     return None
 
@@ -280,7 +280,7 @@ def _configured(pile: _Pile, request: Request) -> Run:
         return main.run
     log = main.log.copy()
     log.embedded += fresh
-    runs = runs_in(log, request, like=frameworks.profile(main.run.framework))
+    runs = runs_in(log, request, like=detection.profile(main.run.framework))
     return next((run for run in runs if run.id == main.run.id), main.run)
 
 

@@ -13,14 +13,12 @@ from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import Fact, Note, Run, SourceRef
 from ppo_doctor.model.words import SEVERAL_RUNS
 from ppo_doctor.readers.table import CELL, RUN_KEYS, SECTION, EmbeddedConfig, Table, numbered_columns, of_several
-from ppo_doctor.runs import columns, config_agreement
-from ppo_doctor.runs import splitting as monitors
+from ppo_doctor.runs import columns, config_agreement, splitting
 from ppo_doctor.runs.cleaning import cut, notes_on, text_cells, uses, whole_means, without_factors
 from ppo_doctor.runs.columns import names_guessed, rescaled
 from ppo_doctor.runs.log import Log
 from ppo_doctor.runs.splitting import settings_apart, split, summaries_apart
-from ppo_doctor.trainers import configuration
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import configuration, detection
 from ppo_doctor.trainers.column_values import generations, settled
 from ppo_doctor.trainers.configuration import Found
 from ppo_doctor.trainers.settings import OF_EITHER
@@ -110,8 +108,8 @@ def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Pat
     for line, values in settings:
         redacted = {key: configuration.redact(key, value) for key, value in values.items()}
         log.embedded.append(Found(values=redacted, source=SourceRef(path=path, line=line)))
-    if monitors.is_monitor(log.tables):
-        log.tables = monitors.with_steps(log.tables)
+    if splitting.is_monitor(log.tables):
+        log.tables = splitting.with_steps(log.tables)
     return log
 
 
@@ -122,7 +120,7 @@ def _lean(table: Table, named: Iterable[str]) -> Table:
     """
     if len(table.records) < LONG or numbered_columns(table.columns):
         return table
-    wanted = frameworks.meaningful(frozenset(table.columns)).union(RUN_KEYS, STEP_KEYS, named)
+    wanted = detection.meaningful(frozenset(table.columns)).union(RUN_KEYS, STEP_KEYS, named)
     # Copies, for columns are rows of one matrix, and what is left out goes only with all of it.
     kept = {key: values.copy() for key, values in table.columns.items() if key in wanted}
     return replace(table, columns=kept, others=frozenset(table.columns.keys() - kept.keys()))
@@ -230,7 +228,7 @@ def _run(log: Log, request: Request, profile: Profile, near: Sequence[Beside]) -
     profile = _without_constants(profile, settings, log)
     whole, restored = whole_means(profile, settings, log.series(profile), path)
     # of a log that no framework's profile is for, nobody says what its approx_kl compares, or in which unit it is
-    unsaid = ("approx_kl", "clip_fraction") if profile.name == frameworks.CANONICAL else ()
+    unsaid = ("approx_kl", "clip_fraction") if profile.name == detection.CANONICAL else ()
     open_names = {*profile.fuzzy.values(), *unsaid}
     groups = profile.algorithm == "grpo"
     whole, decided = settled(whole, open_names, path, named=profile.named, groups=groups)

@@ -14,7 +14,7 @@ from ppo_doctor.readers.methods import PPO, method_of
 from ppo_doctor.readers.table import CELL, METHOD_KEYS
 from ppo_doctor.runs.reading import NOTEBOOK, TOLD_APART, parts_of
 from ppo_doctor.runs.splitting import by_lines, by_name, taken
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import detection
 
 if TYPE_CHECKING:
     from ppo_doctor.model.run import BoolArray
@@ -110,7 +110,7 @@ def _trainers(counts: Counter[frozenset[str]]) -> Iterator[frozenset[frozenset[s
     Layouts are of another trainer where neither knows a metric of the other's. What is of none is of the larger part.
     """
     keys = frozenset().union(*counts)
-    told = frameworks.trainers_in(counts)
+    told = detection.trainers_in(counts)
     records = {name: sum(counts[layout] for layout in told if told[layout] == name) for name in set(told.values())}
     for name in sorted(records, key=lambda name: (records[name], name)):
         known = _metrics(name, keys)
@@ -129,24 +129,24 @@ def _share(layouts: Collection[frozenset[str]], counts: Counter[frozenset[str]])
 
 def _metrics(name: str, keys: frozenset[str]) -> frozenset[str]:
     """Return the keys that are metrics of a trainer's by its profile, guesses aside."""
-    metrics = frameworks.profile(name).resolved(keys).metrics.values()
+    metrics = detection.profile(name).resolved(keys).metrics.values()
     return keys.intersection(key for metric in metrics for key in (*metric.keys, *metric.columns))
 
 
 def _metrics_of_others(name: str, layouts: Collection[frozenset[str]], *, few: bool) -> frozenset[str]:
     """Return the metrics in layouts that are of another trainer than `name`, or of nobody's where that one has few."""
     keys = frozenset().union(*layouts)
-    other = frameworks.trainer_of(keys)
+    other = detection.trainer_of(keys)
     if other is not None:
         return _metrics(other, keys) if other != name else frozenset()
-    own = frameworks.detect(keys) if few else None
+    own = detection.detect(keys) if few else None
     found = frozenset(key for metric in own.metrics.values() for key in metric.keys) & keys if own else frozenset()
     return found if len(found) >= HANDFUL else frozenset()
 
 
 def _title(tables: Sequence[Table]) -> str:
-    found = frameworks.detect(frozenset().union(*map(_layout, tables)))
-    return found.title if found is not None and found.name != frameworks.CANONICAL else "no trainer that we know"
+    found = detection.detect(frozenset().union(*map(_layout, tables)))
+    return found.title if found is not None and found.name != detection.CANONICAL else "no trainer that we know"
 
 
 def _sections(log: Log, parts: Sequence[Sequence[Table]]) -> list[Log]:
@@ -216,8 +216,8 @@ def _methods(table: Table, sections: Sequence[tuple[int, str]]) -> list[str | No
 def _holds_ppo(tables: Sequence[Table]) -> bool:
     """Tell whether records hold a metric that no method outside the PPO family logs."""
     keys = {key for table in tables for key in table.columns}
-    profile = frameworks.detect(keys)
-    return profile is not None and profile.ppo_family and frameworks.speaks_of_ppo(profile, keys)
+    profile = detection.detect(keys)
+    return profile is not None and profile.ppo_family and detection.speaks_of_ppo(profile, keys)
 
 
 def _without_other_sections(log: Log) -> Log:
@@ -225,11 +225,11 @@ def _without_other_sections(log: Log) -> Log:
 
     One that holds nothing else stays as it is, for `runs_in` to refuse.
     """
-    profile = frameworks.detect(log.keys)
+    profile = detection.detect(log.keys)
     if profile is not None and not profile.ppo_family:  # which knows no clocks
-        profile = frameworks.as_written(frameworks.CANONICAL, log.keys)
+        profile = detection.as_written(detection.CANONICAL, log.keys)
     parts = parts_of(log, profile) if profile is not None else []
-    shown = [frameworks.detect({key for table in part for key in table.columns}) for part in parts]
+    shown = [detection.detect({key for table in part for key in table.columns}) for part in parts]
     others = [each is not None and not each.ppo_family for each in shown]
     if len(parts) < 2 or not any(others) or all(others):
         return log

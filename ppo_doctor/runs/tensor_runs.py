@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.model import arrays as rounding
+from ppo_doctor.model import arrays
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.metrics import loggable, unit
 from ppo_doctor.model.run import EXACT, Axis, Fact, Note, Resolution, Run, Series, SourceRef, SourceSummary
@@ -22,8 +22,7 @@ from ppo_doctor.runs.dumps.batches import updates_of
 from ppo_doctor.runs.dumps.contents import with_roles
 from ppo_doctor.runs.dumps.statistics import Measured
 from ppo_doctor.runs.reading import given_settings
-from ppo_doctor.trainers import configuration
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import configuration, detection
 from ppo_doctor.trainers.updates import configured_updates
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
         DoctorError: a file cannot be read, or there is nothing in them that can be judged (exit code 3); `names` of the
             request are none (exit code 2).
     """
-    profile = frameworks.profile(request.framework or frameworks.CANONICAL)
+    profile = detection.profile(request.framework or detection.CANONICAL)
     given = given_settings(request)
     settings = configuration.canonical_settings(profile, given)
     configured = configured_updates(profile, settings)
@@ -220,7 +219,7 @@ def _series(records: Sequence[Measured]) -> dict[str, Series]:
             values=values,
             unit=unit(name),
             # Statistics are taken in float64 of log-probs that were computed in float32.
-            resolution=Resolution(rounding=rounding.of(name, estimator, None, values)),
+            resolution=Resolution(rounding=arrays.of(name, estimator, None, values)),
             estimator=estimator,
             how="computed",
         )

@@ -16,7 +16,7 @@ from ppo_doctor.model.words import OUTCOMES
 from ppo_doctor.trainers.units import in_own_units
 
 if TYPE_CHECKING:
-    from ppo_doctor.model.run import FloatArray, Series
+    from ppo_doctor.model.run import FloatArray
 
 #: A column needs this many distinct values before its printing tells how it was rounded.
 DISTINCT = 20

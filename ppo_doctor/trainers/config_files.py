@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.opening import plain_file
 from ppo_doctor.model.run import SourceRef
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import detection
 from ppo_doctor.trainers.config_formats import UnreadableError, Written, followed, line_of, parse
 from ppo_doctor.trainers.configuration import MOST_COMPARED, Found, flatten
 from ppo_doctor.trainers.detection import OF_PPO
@@ -219,7 +219,7 @@ def _names_of_records(values: Mapping[str, object]) -> set[str]:
 
 def _known_names() -> tuple[set[str], set[str], set[str]]:
     """Return the last parts of names of settings, of those that speak of PPO, and names of metrics alone."""
-    profiles = frameworks.profiles().values()
+    profiles = detection.profiles().values()
     settings = [(name, key.rpartition(".")[2]) for p in profiles for name, keys in p.config.items() for key in keys]
     known = {key for _, key in settings}
     metrics = {key for p in profiles for metric in p.metrics.values() for key in metric.keys}
@@ -235,5 +235,5 @@ def known_settings(found: Found, profile: Profile) -> int:
     """Count the settings of a framework that a file holds, of a trainer that nobody knows by what their keys mean."""
     tails = {key.rpartition(".")[2] for key in found.values} | set(found.values)
     named = {name for name, keys in profile.config.items() if any(key in tails for key in keys)}
-    meant = set(map(setting_of, islice(found.values, MOST_COMPARED))) if profile.name == frameworks.CANONICAL else set()
+    meant = set(map(setting_of, islice(found.values, MOST_COMPARED))) if profile.name == detection.CANONICAL else set()
     return len(named | (meant - {None}))

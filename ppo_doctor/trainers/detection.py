@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.frozen import frozen
@@ -36,9 +36,6 @@ from ppo_doctor.trainers.profiles import (
     profile_of,
 )
 from ppo_doctor.trainers.readings import readings
-
-if TYPE_CHECKING:
-    from ppo_doctor.trainers.profiles import Profile
 
 __all__ = [
     "FOLDER",

@@ -132,11 +132,11 @@ def build(parsed: Parsed) -> Compiled:
 
 
 def _fail(path: str, what: str) -> NoReturn:
-    raise fail(f"frameworks/{path}", what)
+    raise fail(f"trainers/{path}", what)
 
 
 def _check_profile(path: str, raw: Compiled) -> None:
-    validate(f"frameworks/{path}", raw, _PROFILE)
+    validate(f"trainers/{path}", raw, _PROFILE)
     if not raw["fingerprint"]["any"]:
         _fail(path, "[fingerprint] needs 'any'")
     for part in (raw, *raw.get("versions", ())):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.trainers import assignment as forms
+from ppo_doctor.trainers import assignment
 from ppo_doctor.trainers.assignment import (
     LEAST,
     MOST_COLUMNS,
@@ -330,7 +330,7 @@ def _silent(names: Sequence[Said]) -> float:
 def _expected(metric: str, language: bool) -> float:
     """Return how common a metric is in logs of this kind, in nats below the commonest."""
     other = metric in (_OF_CRITICS if language else _OF_LANGUAGE)
-    return forms.expected(metric) - OTHER_KIND * other
+    return assignment.expected(metric) - OTHER_KIND * other
 
 
 class _Fits:
@@ -365,8 +365,8 @@ class _Fits:
         if beyond:
             return -np.inf
         if (form := self._forms.get((scale, offset))) is None:  # few records have none
-            form = self._forms[scale, offset] = forms.form(found) if len(found.known) >= LEAST else {}
-        fit = forms.support(metric, form)
+            form = self._forms[scale, offset] = assignment.form(found) if len(found.known) >= LEAST else {}
+        fit = assignment.support(metric, form)
         counts = metric == "optimizer_steps" and found.known.min() >= 1
         return max(fit, 0.0) if counts else fit  # whatever stops an update
 

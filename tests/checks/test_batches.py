@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ppo_doctor.checks.batches import broken_groups
+from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.config import words_unknown
 from ppo_doctor.checks.run_view import RunView
-from ppo_doctor.testing import case_run
 from tests.synthetic import a_series, observe
 
 

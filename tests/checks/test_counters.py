@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.analyze import load_run
 from ppo_doctor.model.run import Axis, Run, Series
-from ppo_doctor.testing import case_run
 from tests.synthetic import a_series, an_axis, observe
 
 HEADER = "time/iterations,time/total_timesteps,train/approx_kl,train/clip_fraction,train/n_updates"

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.run_view import RunView
-from ppo_doctor.testing import case_run
 
 K4 = {"ppo_epochs": 4, "num_minibatches": 4}
 FALLS, STAYS = "1.4-0.03x19", "1.4x19"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.run_view import RunView
-from ppo_doctor.testing import case_run
 
 
 def spike(**series):

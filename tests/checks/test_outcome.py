@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.outcome import outcome
-from ppo_doctor.testing import case_run
 
 
 def noisy(*levels, scatter=0.02, each=20):

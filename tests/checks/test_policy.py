@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.checks import policy as cliffs
+from ppo_doctor.checks import policy
+from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.policy import bursts
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.model.arrays import (
@@ -22,7 +23,6 @@ from ppo_doctor.model.arrays import (
     scatter_of,
     variance_of,
 )
-from ppo_doctor.testing import case_run
 
 CALM = [0.01] * 9
 
@@ -132,15 +132,15 @@ def test_finite_values_are_the_array_itself_where_all_are():
     assert finite_of(np.array([1.0, np.nan, np.inf, 2.0])).tolist() == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("size", [cliffs.BEFORE + 1 + cliffs.LEAST_AFTER, 25, 26, 27, 40, 200])
+@pytest.mark.parametrize("size", [policy.BEFORE + 1 + policy.LEAST_AFTER, 25, 26, 27, 40, 200])
 @pytest.mark.parametrize("broken", [0.0, 0.05])
 def test_falls_are_those_at_each_batch(size, broken):
     values = chance.random(size) ** 3
     values[chance.random(size) < broken] = np.nan
-    falls = cliffs._falls(values)
-    assert len(falls) == size - cliffs.BEFORE - cliffs.LEAST_AFTER
+    falls = policy._falls(values)
+    assert len(falls) == size - policy.BEFORE - policy.LEAST_AFTER
     for place, fall in enumerate(falls):
-        at = place + cliffs.BEFORE
-        before, after = values[at - cliffs.BEFORE : at], values[at + 1 : at + 1 + cliffs.AFTER]
+        at = place + policy.BEFORE
+        before, after = values[at - policy.BEFORE : at], values[at + 1 : at + 1 + policy.AFTER]
         sound = np.isfinite(before).all() and np.isfinite(after).all()
-        assert fall == (np.sort(before)[1] / quantile(after, 1 - cliffs.ODD) if sound else 1.0)
+        assert fall == (np.sort(before)[1] / quantile(after, 1 - policy.ODD) if sound else 1.0)

@@ -8,12 +8,12 @@ import math
 import numpy as np
 import pytest
 
+from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.analyze import read_run
 from ppo_doctor.model.run import Fact
 from ppo_doctor.runs.reading import Request
-from ppo_doctor.testing import case_run
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import detection
 from tests.synthetic import a_run, a_series
 
 
@@ -180,6 +180,6 @@ def test_parts_of_the_reward_are_bounded_and_named_safely(tmp_path):
 
 
 def test_a_part_is_read_under_its_own_name():
-    profile = frameworks.profile("trl-grpo").resolved(["rewards/match/mean", "rewards/match/std", "reward"])
+    profile = detection.profile("trl-grpo").resolved(["rewards/match/mean", "rewards/match/std", "reward"])
     assert profile.metrics["reward_component.match"].keys == ("rewards/match/mean",)
     assert profile.metrics["reward_component_std.match"].keys == ("rewards/match/std",)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ppo_doctor.checks.cases import KINDS
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.model.errors import DoctorError, ExitCode
-from ppo_doctor.testing import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RULE = (ROOT / "rules" / "signal" / "advantages-all-zero.toml").read_text(encoding="utf-8")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from ppo_doctor.checks.cases import KINDS, parse_series, run_case
 from ppo_doctor.checks.rulepack import load_pack, prose
 from ppo_doctor.checks.statistics import STATISTICS
 from ppo_doctor.diagnosis.problems import problems
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.words import LINKS, PRIORS, QUESTIONS
-from ppo_doctor.testing import KINDS, parse_series, run_case
 from ppo_doctor.trainers.detection import profiles
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule
 

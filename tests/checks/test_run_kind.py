@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.engine import run_rules
 from ppo_doctor.checks.rulepack import build, load_pack
 from ppo_doctor.checks.run_kind import OF_COMPLETIONS, OF_CRITICS, OF_STEPS, not_for
@@ -15,7 +16,6 @@ from ppo_doctor.diagnosis.diagnosis import assemble
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.kinds import FACETS, Facet, Witness
 from ppo_doctor.model.metrics import METRICS
-from ppo_doctor.testing import case_run
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule
 
 PENDULUM = {"env_id": "Pendulum-v1"}

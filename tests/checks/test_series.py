@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.checks.series import all_known, any_known, both, course, paired, zero_share
 from ppo_doctor.diagnosis.analyze import diagnose
-from ppo_doctor.testing import case_run
 from tests.synthetic import a_series, observe
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-import ppo_doctor.testing
+import ppo_doctor.checks.cases
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli import explain
 from ppo_doctor.model.metrics import METRICS
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import detection
 
 PACK = load_pack()
 CAUSE_HEADINGS = [
@@ -39,7 +39,7 @@ def test_every_rule_cause_framework_and_metric_has_a_page(site):
     expected = [
         *(f"rules/{rule.name}.md" for rule in PACK.rules),
         *(f"causes/{cause.id}.md" for cause in PACK.causes),
-        *(f"frameworks/{name}.md" for name in frameworks.profiles()),
+        *(f"frameworks/{name}.md" for name in detection.profiles()),
         *(f"metrics/{name}.md" for name in METRICS),
     ]
     indexes = ["README.md", *(f"{folder}/README.md" for folder in explain.COLUMNS)]
@@ -105,11 +105,11 @@ def test_a_name_that_is_nearly_right_is_answered_with_the_right_one(cli, wrong, 
 
 def test_examples_are_run_and_not_written_down(monkeypatch):
     """A rule that answers something else shows on its page and on those of its causes."""
-    real = ppo_doctor.testing.run_case
+    real = ppo_doctor.checks.cases.run_case
     before = explain.page("learning-rate-zero"), explain.page("lr-zero")
     assert all("fired: " in page for page in before)
     monkeypatch.setattr(
-        "ppo_doctor.testing.run_case", lambda rule, case: real(rule, {**case, "series": {}, "config": {}})
+        "ppo_doctor.checks.cases.run_case", lambda rule, case: real(rule, {**case, "series": {}, "config": {}})
     )
     after = explain.page("learning-rate-zero"), explain.page("lr-zero")
     assert not any("fired: " in page for page in after)

@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
+from ppo_doctor.checks.cases import case_run
 from ppo_doctor.diagnosis.divergence import Divergence, divergences, first_apart, other_level
 from ppo_doctor.report.compare import Difference, Side, differences, explanations
 from ppo_doctor.report.phrases import short
-from ppo_doctor.testing import case_run
 
 
 def noise(seed, size=200, seeds=1):

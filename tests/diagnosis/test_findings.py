@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from ppo_doctor import analyze
+from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.rulepack import check_references, load_pack
 from ppo_doctor.diagnosis.findings import COSTS, chain, costs, follows
 from ppo_doctor.model.rules import Link
 from ppo_doctor.model.run import SourceRef
 from ppo_doctor.model.words import CHAIN, LINKS
-from ppo_doctor.testing import case_run
 from tests.synthetic import EVIDENCE, a_finding, a_rule
 
 LOG = SourceRef(path="run.jsonl", line=7)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.diagnosis.first_step import MOST_REMEDIES, fitting, target
 from ppo_doctor.model.rules import Remedy
 from ppo_doctor.model.run import Axis, Note, Run, Series, Setting, SourceRef
 from ppo_doctor.model.words import ConfigValue
-from ppo_doctor.testing import case_run
 from ppo_doctor.trainers.detection import profiles
 
 

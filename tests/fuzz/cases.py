@@ -227,18 +227,18 @@ def _run(kind: str, arguments: list[str], allowed: frozenset[int]) -> Result:
 
 def _again(kind: str, arguments: list[str], seconds: float) -> Result:
     """Return what a bug of ours is, with its place."""
-    from ppo_doctor.cli import application as cli
+    from ppo_doctor.cli import application
 
     def again(error: Exception) -> None:
         raise error
 
-    told, cli._bug = cli._bug, again
+    told, application._bug = application._bug, again
     try:
         _called(arguments)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
         return Result(kind, 70, seconds, "", _signature(error), traceback.format_exc())
     finally:
-        cli._bug = told
+        application._bug = told
     return Result(kind, 70, seconds, "", "exit code 70, and not again")
 
 

@@ -22,13 +22,13 @@ from lab.ablation import PARTS, RULES
 from lab.numpy_lab import FAULTS, catalogue, run, selfcheck, write
 from lab.numpy_lab.presets import dialect_task
 from lab.scripts import answers, is_table, names_in, table
+from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.rulepack import build, load_pack
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.analyze import diagnose, read_run
 from ppo_doctor.model.toml_files import parse_folder
 from ppo_doctor.runs.cleaning import since
 from ppo_doctor.runs.reading import Request
-from ppo_doctor.testing import case_run
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_logs"
 

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.run_view import RunView
-from ppo_doctor.model import arrays as rounding
+from ppo_doctor.model import arrays
 from ppo_doctor.model.arrays import (
     beside,
     by_value,
@@ -29,7 +30,6 @@ from ppo_doctor.model.arrays import (
     same,
     span_medians,
 )
-from ppo_doctor.testing import case_run
 from tests.perturbation import another_processor, verdicts
 from tests.synthetic import a_series
 
@@ -191,13 +191,13 @@ def test_one_rounding_among_zeros_is_a_zero():
 
 
 def test_half_a_square_of_rounding_is_far_smaller_than_rounding():
-    assert rounding.of_kl("k2", rounding.LOG_RATIO) < 1e-12 < rounding.of_kl("k3", rounding.LOG_RATIO)
+    assert arrays.of_kl("k2", arrays.LOG_RATIO) < 1e-12 < arrays.of_kl("k3", arrays.LOG_RATIO)
     assert not series("approx_kl", 1e-10, 0.0, framework="trl-ppo").at(0)[0]
 
 
 def test_the_log_probs_of_a_whole_answer_are_held_more_coarsely():
     nothing = np.zeros(0)
-    assert rounding.of("ref_kl", "k1", "sum over tokens", nothing) > rounding.of("ref_kl", "k1", None, nothing)
+    assert arrays.of("ref_kl", "k1", "sum over tokens", nothing) > arrays.of("ref_kl", "k1", None, nothing)
 
 
 def test_numbers_a_float32_bit_apart_are_the_same():

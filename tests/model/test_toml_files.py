@@ -7,34 +7,34 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.model import toml_files as compiled
+from ppo_doctor.model import toml_files
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
     """Return a folder of one TOML file; the cache is empty."""
-    monkeypatch.setattr(compiled, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(toml_files, "CACHE", tmp_path / "cache")
     (tmp_path / "toml" / "below").mkdir(parents=True)
     (tmp_path / "toml" / "below" / "one.toml").write_text("a = 1\n", encoding="utf-8")
     return tmp_path / "toml"
 
 
-def ask(folder: Path) -> tuple[compiled.Compiled, int]:
+def ask(folder: Path) -> tuple[toml_files.Compiled, int]:
     """Return the compiled folder, and how often it was built."""
     built = 0
 
-    def build(parsed: compiled.Parsed) -> compiled.Compiled:
+    def build(parsed: toml_files.Parsed) -> toml_files.Compiled:
         nonlocal built
         built += 1
         return dict(parsed)
 
-    return compiled.load("kind", folder, build), built
+    return toml_files.load("kind", folder, build), built
 
 
 def test_a_folder_is_built_once(folder):
     assert ask(folder) == ({"below/one.toml": {"a": 1}}, 1)
     assert ask(folder) == ({"below/one.toml": {"a": 1}}, 0)
-    assert [path.name for path in compiled.CACHE.iterdir()] == ["kind.json"]
+    assert [path.name for path in toml_files.CACHE.iterdir()] == ["kind.json"]
 
 
 def test_a_changed_file_is_read_again(folder):
@@ -54,11 +54,11 @@ def test_a_new_file_is_read(folder):
 @pytest.mark.parametrize("kept", [b"", b'{"stamp": [', b"\xff"])
 def test_a_torn_cache_costs_only_its_parse(folder, kept):
     ask(folder)
-    (compiled.CACHE / "kind.json").write_bytes(kept)
+    (toml_files.CACHE / "kind.json").write_bytes(kept)
     assert ask(folder)[1] == 1
     assert ask(folder)[1] == 0
 
 
 def test_a_cache_that_cannot_be_written_is_no_obstacle(folder, monkeypatch):
-    monkeypatch.setattr(compiled, "CACHE", folder / "below" / "one.toml" / "below")
+    monkeypatch.setattr(toml_files, "CACHE", folder / "below" / "one.toml" / "below")
     assert ask(folder) == ({"below/one.toml": {"a": 1}}, 1)

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ppo_doctor.checks.cases import case_run, run_case
 from ppo_doctor.checks.rulepack import Pack, load_pack, prose
 from ppo_doctor.model.diagnosis import (
     ChainLink,
@@ -27,7 +28,6 @@ from ppo_doctor.model.evidence import says
 from ppo_doctor.model.rules import Cause, Finding
 from ppo_doctor.model.run import Run, SourceSummary
 from ppo_doctor.model.words import CHAIN, Severity, Verdict
-from ppo_doctor.testing import case_run, run_case
 
 from .cases import coverage, diagnosis
 

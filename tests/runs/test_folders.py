@@ -9,8 +9,7 @@ import pytest
 
 from ppo_doctor.diagnosis.analyze import read_runs
 from ppo_doctor.model.errors import DoctorError
-from ppo_doctor.runs import discover as sources
-from ppo_doctor.runs import layouts as walking
+from ppo_doctor.runs import discover, layouts
 from ppo_doctor.runs.discover import sources_in
 from ppo_doctor.runs.reading import Request
 from tests.runs.folders import as_csv, sb3_rows, write
@@ -42,7 +41,7 @@ def test_a_closed_folder_is_told_and_skipped(tmp_path, monkeypatch):
 
 
 def test_a_log_among_more_files_than_are_looked_at_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(walking, "MOST_ENTRIES", 20)
+    monkeypatch.setattr(layouts, "MOST_ENTRIES", 20)
     for i in range(60):
         (tmp_path / f"n{i:02}.txt").write_text("hello\n")
     (tmp_path / "run.jsonl").write_text(LOG)
@@ -53,7 +52,7 @@ def test_a_log_among_more_files_than_are_looked_at_is_read(tmp_path, monkeypatch
 
 
 def test_of_files_that_say_nothing_only_some_are_looked_into(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "MOST_LOOKED_INTO", 10)
+    monkeypatch.setattr(discover, "MOST_LOOKED_INTO", 10)
     for i in range(30):
         (tmp_path / f"n{i:02}.txt").write_text("hello\n")
     (source,) = sources_in(tmp_path)

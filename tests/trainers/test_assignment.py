@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ppo_doctor.model.metrics import METRICS
-from ppo_doctor.trainers import assignment as forms
+from ppo_doctor.trainers import assignment
 from ppo_doctor.trainers.assignment import (
     OTHER,
     UNUSUAL,
@@ -148,7 +148,7 @@ AT = np.arange(80)
 NOISE = np.random.default_rng(0)
 
 
-TABLE = json.loads(Path(forms.__file__).with_name("forms.json").read_text(encoding="utf-8"))
+TABLE = json.loads(Path(assignment.__file__).with_name("forms.json").read_text(encoding="utf-8"))
 
 
 COLUMNS = {

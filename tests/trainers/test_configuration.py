@@ -9,7 +9,7 @@ import pytest
 import ppo_doctor
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.run import SourceRef
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import detection
 from ppo_doctor.trainers.config_files import read_config
 from ppo_doctor.trainers.config_formats import parse_value
 from ppo_doctor.trainers.configuration import (
@@ -133,7 +133,7 @@ def test_other_betas_are_none(betas):
 
 def test_flat_settings_of_a_tutorials_script_are_torchrls():
     flat = {"num_epochs": 10, "mini_batch_size": 256, "frames_per_batch": 1024, "clip_epsilon": 0.3, "lr": 1e-4}
-    settings = canonical_settings(frameworks.profile("torchrl"), [found(flat)])
+    settings = canonical_settings(detection.profile("torchrl"), [found(flat)])
     names = ("ppo_epochs", "minibatch_size", "rollout_size", "clip_range", "learning_rate")
     assert [settings[name].value for name in names] == [10, 256, 1024, 0.3, 1e-4]
 
@@ -151,7 +151,7 @@ def test_flat_settings_of_a_tutorials_script_are_torchrls():
     ],
 )
 def test_adams_settings_are_known_by_the_frameworks_keys_and_defaults(framework, given, told):
-    settings = canonical_settings(frameworks.profile(framework), [found(given)])
+    settings = canonical_settings(detection.profile(framework), [found(given)])
     assert tuple(settings[name].value for name in ("adam_eps", "adam_beta1", "adam_beta2")) == told
 
 
@@ -220,7 +220,7 @@ def test_what_is_no_configuration_is_wrong_usage_and_named(tmp_path, text):
 
 @pytest.fixture
 def canonical():
-    return frameworks.profile("canonical")
+    return detection.profile("canonical")
 
 
 def found(values, how="configured", path="x"):
@@ -246,7 +246,7 @@ def test_a_setting_of_the_critic_is_not_the_policys(canonical):
 
 
 def test_defaults_come_last_and_say_so():
-    sb3 = frameworks.profile("sb3")
+    sb3 = detection.profile("sb3")
     settings = canonical_settings(sb3, [found({"n_epochs": 4})])
     assert (settings["ppo_epochs"].value, settings["ppo_epochs"].how) == (4, "configured")
     assert settings["minibatch_size"].how == "default"
@@ -313,7 +313,7 @@ def test_settings_may_come_from_a_caller(samples):
     ],
 )
 def test_updates_per_batch(framework, settings, updates, how):
-    profile = frameworks.profile(framework)
+    profile = detection.profile(framework)
     fact = configured_updates(profile, canonical_settings(profile, [found(settings)]))
     assert (fact.value if fact else None) == updates
     assert (fact.how if fact else None) == how

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import detection
 
 from .keysets import KeySet, keysets
 
@@ -18,26 +18,26 @@ BOOKKEEPING = ("_step", "_runtime", "_timestamp")
 
 
 def found(keys: object) -> str | None:
-    profile = frameworks.detect(keys)  # type: ignore[arg-type]
+    profile = detection.detect(keys)  # type: ignore[arg-type]
     return profile.name if profile else None
 
 
 @pytest.mark.parametrize("log", keysets(), ids=str)
 def test_a_key_set_gets_its_profile(log: KeySet) -> None:
-    profile = frameworks.detect(log.keys)
+    profile = detection.detect(log.keys)
     assert profile is not None
     assert (profile.name, profile.version) == (log.profile, log.version)
     if log.algorithm:
         assert profile.algorithm == log.algorithm
     assert found([*log.keys, *BOOKKEEPING]) == log.profile, "what a tracker adds changes nothing"
     assert found(list(reversed(log.keys))) == found(frozenset(log.keys)) == log.profile, "the order of keys counts"
-    fitting = {name for name, profile in frameworks.profiles().items() if profile.fits(log.keys)}
+    fitting = {name for name, profile in detection.profiles().items() if profile.fits(log.keys)}
     assert {(log.profile, other) for other in fitting - {log.profile}} <= NESTED
 
 
-@pytest.mark.parametrize("log", [log for log in keysets() if frameworks.profile(log.profile).ppo_family], ids=str)
+@pytest.mark.parametrize("log", [log for log in keysets() if detection.profile(log.profile).ppo_family], ids=str)
 def test_every_key_of_a_framework_is_accounted_for(log: KeySet) -> None:
-    profile = frameworks.profile(log.profile).resolved(log.keys)
+    profile = detection.profile(log.profile).resolved(log.keys)
     uses = profile.uses(log.keys)
     assert set(uses) == set(log.keys)
     assert {key for key, use in uses.items() if use == "unknown"} == profile.unknown(log.keys)
@@ -47,7 +47,7 @@ def test_every_key_of_a_framework_is_accounted_for(log: KeySet) -> None:
 
 def test_every_profile_that_keys_can_show_has_a_key_set() -> None:
     by_option_only = {"canonical", "trl-rloo"}
-    assert {log.profile for log in keysets()} == set(frameworks.profiles()) - by_option_only
+    assert {log.profile for log in keysets()} == set(detection.profiles()) - by_option_only
 
 
 COLLISIONS = (
@@ -88,8 +88,8 @@ def test_half_a_log_is_no_other_ppo_framework(pair: tuple[KeySet, KeySet]) -> No
     relatives |= {("trl-grpo", "llama-factory"), ("trl-ppo", "open-instruct")}
     chance = random.Random(first.name)
     kept = chance.sample(first.keys, max(1, len(first.keys) // 2))
-    profile = frameworks.detect(kept)
-    if profile is not None and profile.ppo_family and frameworks.profile(first.profile).ppo_family:
+    profile = detection.detect(kept)
+    if profile is not None and profile.ppo_family and detection.profile(first.profile).ppo_family:
         allowed = {first.profile, "canonical", *(other for one, other in relatives if one == first.profile)}
         assert profile.name in allowed
     assert found(second.keys) == second.profile
@@ -107,21 +107,21 @@ def test_names_that_anybody_may_choose_are_not_peculiar() -> None:
 
 
 def test_nothing_known_is_none() -> None:
-    assert frameworks.detect([]) is None
-    assert frameworks.detect(["accuracy", "images/seen", "current_steps"]) is None
+    assert detection.detect([]) is None
+    assert detection.detect(["accuracy", "images/seen", "current_steps"]) is None
 
 
 def test_names_that_could_break_a_pattern() -> None:
     odd = ["[", "a*b", "new\nline", "", " ", "(", "%", "ü/ß", "a" * 5000, "train/approx_kl", "train/clip_range", "\\"]
     assert found(odd) == "sb3"
-    assert frameworks.detect(["[", "*", "**", "\n"]) is None
+    assert detection.detect(["[", "*", "**", "\n"]) is None
 
 
 def test_two_thousand_keys_take_no_time() -> None:
     keys = [f"val-aux/set{i}/reward/mean@{j}" for i in range(200) for j in range(10)]
-    frameworks.detect(keys)
+    detection.detect(keys)
     start = time.process_time()
-    assert frameworks.detect([*keys, "actor/pg_loss", "actor/ppo_kl"]) is not None
+    assert detection.detect([*keys, "actor/pg_loss", "actor/ppo_kl"]) is not None
     assert time.process_time() - start < 0.5
 
 
@@ -135,39 +135,39 @@ class TestPatterns:
     )
 
     def test_one_agent_is_chosen_and_the_others_are_named(self) -> None:
-        profile = frameworks.detect(self.KEYS)
+        profile = detection.detect(self.KEYS)
         assert profile is not None
         assert profile.metrics["approx_kl"].keys[0] == "learners/blue/mean_kl_loss"
         assert profile.further["approx_kl"] == ("learners/red/mean_kl_loss",)
 
     def test_the_sum_over_agents_is_nobodys(self) -> None:
-        profile = frameworks.detect(self.KEYS)
+        profile = detection.detect(self.KEYS)
         assert profile is not None
         assert profile.metrics["samples_trained"].keys[0] == "learners/blue/num_module_steps_trained"
 
     def test_patterns_without_a_key_are_gone(self) -> None:
-        profile = frameworks.detect(self.KEYS)
+        profile = detection.detect(self.KEYS)
         assert profile is not None
         assert "policy_loss" not in profile.metrics
         assert not any("*" in key for metric in profile.metrics.values() for key in metric.keys)
 
     def test_an_exact_name_comes_first(self) -> None:
         keys = ("learners/a/mean_kl_loss", "learners/default_policy/mean_kl_loss")
-        profile = frameworks.detect(keys)
+        profile = detection.detect(keys)
         assert profile is not None
         assert profile.metrics["approx_kl"].keys[0] == keys[1]
 
     def test_value_estimates_of_ml_agents(self) -> None:
         keys = ("Policy/Epsilon", "Policy/Beta", "Policy/Curiosity Value Estimate", "Policy/Extrinsic Value Estimate")
-        profile = frameworks.detect(keys)
+        profile = detection.detect(keys)
         assert profile is not None
         assert profile.metrics["values_mean"].keys[0] == "Policy/Extrinsic Value Estimate"
 
 
 class TestVersions:
     def test_reward_std_of_trl_changed_its_meaning(self) -> None:
-        old = frameworks.detect(["frac_reward_zero_std", "reward_std", "entropy", "reward"])
-        new = frameworks.detect(["frac_reward_zero_std", "reward_std", "entropy", "reward", "step_time"])
+        old = detection.detect(["frac_reward_zero_std", "reward_std", "entropy", "reward"])
+        new = detection.detect(["frac_reward_zero_std", "reward_std", "entropy", "reward", "step_time"])
         assert old is not None
         assert new is not None
         assert old.metrics["reward_std"].aggregation == "mean over groups"
@@ -175,44 +175,44 @@ class TestVersions:
         assert "reward_group_std" not in new.metrics
 
     def test_trl_before_0_20_penalises_the_kl_by_default(self) -> None:
-        old = frameworks.detect(["completion_length", "reward_std", "kl"])
+        old = detection.detect(["completion_length", "reward_std", "kl"])
         assert old is not None
         assert old.defaults["kl_coef"] == 0.04
-        assert frameworks.profile("trl-grpo").defaults["kl_coef"] == 0.0
+        assert detection.profile("trl-grpo").defaults["kl_coef"] == 0.0
 
     def test_verl_0_7_adds_losses_up(self) -> None:
-        summed = frameworks.detect(["actor/pg_loss", "perf/mfu/actor_infer"])
-        plain = frameworks.detect(["actor/pg_loss", "actor/loss", "perf/mfu/actor_infer"])
+        summed = detection.detect(["actor/pg_loss", "perf/mfu/actor_infer"])
+        plain = detection.detect(["actor/pg_loss", "actor/loss", "perf/mfu/actor_infer"])
         assert summed is not None
         assert plain is not None
         assert summed.metrics["policy_loss"].aggregation == "sum over updates"
         assert plain.metrics["policy_loss"].aggregation == "all minibatches"
 
     def test_verl_of_2024_writes_its_learning_rate_in_units(self) -> None:
-        profile = frameworks.detect(["actor/pg_loss", "actor/lr(1e-4)"])
+        profile = detection.detect(["actor/pg_loss", "actor/lr(1e-4)"])
         assert profile is not None
         assert profile.metrics["learning_rate"].scale == 1e-4
 
     def test_a_version_adds_its_traps(self) -> None:
-        profile = frameworks.detect(["actor/pg_loss", "mfu/actor"])
+        profile = detection.detect(["actor/pg_loss", "mfu/actor"])
         assert profile is not None
         assert any("walk the batch once" in trap for trap in profile.traps)
-        assert not any("walk the batch once" in trap for trap in frameworks.profile("verl").traps)
+        assert not any("walk the batch once" in trap for trap in detection.profile("verl").traps)
 
 
-OTHERS = sorted(name for name, profile in frameworks.profiles().items() if not profile.ppo_family)
+OTHERS = sorted(name for name, profile in detection.profiles().items() if not profile.ppo_family)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_algorithms_are_named_and_have_no_metrics(name: str) -> None:
-    profile = frameworks.profile(name)
+    profile = detection.profile(name)
     assert profile.algorithm == name
     assert not profile.metrics
 
 
-@pytest.mark.parametrize("log", [log for log in keysets() if frameworks.profile(log.profile).ppo_family], ids=str)
+@pytest.mark.parametrize("log", [log for log in keysets() if detection.profile(log.profile).ppo_family], ids=str)
 def test_a_ppo_run_is_never_another_algorithm(log: KeySet) -> None:
-    assert not [name for name in OTHERS if frameworks.profile(name).fits(log.keys)]
+    assert not [name for name in OTHERS if detection.profile(name).fits(log.keys)]
 
 
 def test_metrics_of_ones_own_beside_a_learning_rate_are_no_supervised_run() -> None:
@@ -222,7 +222,7 @@ def test_metrics_of_ones_own_beside_a_learning_rate_are_no_supervised_run() -> N
 
 def test_the_port_of_stable_baselines_to_jax_is_a_version_with_other_meanings():
     names = ("pg_loss", "value_loss", "approx_kl", "clip_fraction", "clip_range", "learning_rate")
-    profile = frameworks.detect([f"train/{name}" for name in names])
+    profile = detection.detect([f"train/{name}" for name in names])
     assert profile is not None
     assert (profile.name, profile.config["desired_kl"], profile.config["target_kl"]) == ("sb3", ("target_kl",), ())
     assert profile.metrics["policy_loss"].keys == ("train/pg_loss",)
@@ -231,7 +231,7 @@ def test_the_port_of_stable_baselines_to_jax_is_a_version_with_other_meanings():
 
 @pytest.mark.parametrize(("keys", "estimator"), [(("approx_kl", "entropy"), "k3"), (("approx_kl", "pi_loss"), None)])
 def test_what_another_trainer_estimates_its_kl_by_is_unknown(keys: tuple[str, ...], estimator: str | None) -> None:
-    profile = frameworks.detect([*keys, "ratio_mean"])
+    profile = detection.detect([*keys, "ratio_mean"])
     assert profile is not None and profile.name == "canonical"
     assert profile.metrics["approx_kl"].estimator == estimator
 

@@ -6,7 +6,7 @@ import pytest
 
 from lab.names import of_profiles
 from ppo_doctor.model.metrics import METRICS
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import detection
 from ppo_doctor.trainers.detection import near_misses
 from ppo_doctor.trainers.names import (
     aliases,
@@ -177,7 +177,7 @@ def test_norms_of_parts_stand_beside_that_of_the_whole(actor):
 def test_a_bare_kl_is_the_references_where_completions_are_trained_on() -> None:
     assert metric_of("kl") == "approx_kl"
     assert metric_of("kl", language=True) == "ref_kl"
-    profile = frameworks.detect(["kl", "policy_loss", "response_tokens"])
+    profile = detection.detect(["kl", "policy_loss", "response_tokens"])
     assert profile is not None
     assert profile.fuzzy == {"kl": "ref_kl"}
 
@@ -195,7 +195,7 @@ def test_a_folder_of_the_actor_does_not_make_all_in_it_the_policys_alone() -> No
 
 
 def test_detection_extends_the_canonical_profile() -> None:
-    profile = frameworks.detect(
+    profile = detection.detect(
         ["Train/ApproxKL", "Train/policy_loss", "Eval/reward", "Train/iteration", "what/is/this"]
     )
     assert profile is not None
@@ -213,21 +213,21 @@ def test_detection_extends_the_canonical_profile() -> None:
 
 
 def test_a_name_written_in_full_beats_a_likeness() -> None:
-    profile = frameworks.detect(["approx_kl", "Train/ApproxKL"])
+    profile = detection.detect(["approx_kl", "Train/ApproxKL"])
     assert profile is not None
     assert not profile.fuzzy
     assert profile.metrics["approx_kl"].estimator == "k3"
 
 
 def test_of_several_likenesses_the_plainest_is_taken() -> None:
-    profile = frameworks.detect(["a/b/c/policy_loss", "actor/policy_loss", "policyloss"])
+    profile = detection.detect(["a/b/c/policy_loss", "actor/policy_loss", "policyloss"])
     assert profile is not None
     assert profile.fuzzy == {"policyloss": "policy_loss"}
 
 
 def test_the_fallback_does_not_leak_into_the_profile() -> None:
-    frameworks.detect(["Train/ApproxKL"])
-    assert frameworks.profile("canonical").metrics["approx_kl"].keys == ("approx_kl",)
+    detection.detect(["Train/ApproxKL"])
+    assert detection.profile("canonical").metrics["approx_kl"].keys == ("approx_kl",)
 
 
 @pytest.mark.parametrize(
@@ -285,13 +285,13 @@ def test_what_scripts_call_what_they_collect(key, metric):
     ],
 )
 def test_a_bare_kl_without_a_critic_is_the_references(keys: list[str], kl: str) -> None:
-    profile = frameworks.detect(keys)
+    profile = detection.detect(keys)
     assert profile is not None
     assert profile.fuzzy[keys[0]] == kl
 
 
 def test_names_of_frameworks_are_read_without_their_profiles() -> None:
-    answers = [asked.answer for asked in of_profiles(frameworks.profiles())]
+    answers = [asked.answer for asked in of_profiles(detection.profiles())]
     assert len(answers) > 500
     assert answers.count("right") + answers.count("vaguer") >= 0.9 * len(answers)
     assert answers.count("wrong") <= 0.01 * len(answers)
@@ -314,7 +314,7 @@ def test_a_name_tells_its_parse() -> None:
 
 def test_what_a_profile_leaves_over_is_read_by_its_meaning() -> None:
     keys = ["train/approx_kl", "train/n_updates", "train/grad_norm", "rollout/ep_rew_max", "rollout/foo", "time/fps"]
-    profile = frameworks.detect(keys)
+    profile = detection.detect(keys)
     assert profile is not None
     assert profile.name == "sb3"
     assert profile.fuzzy == {"train/grad_norm": "grad_norm", "rollout/ep_rew_max": "episode_return_max"}

@@ -12,13 +12,13 @@ import pytest
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.toml_files import parse_folder, parse_toml, toml_files
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import detection
 from ppo_doctor.trainers.packing import COMPONENTS
 from ppo_doctor.trainers.settings import SETTINGS
 
 from .dialects import WILD, canonical_values, native_key, read_back, written
 
-PROFILES = frameworks.profiles()
+PROFILES = detection.profiles()
 
 
 PPO = sorted(name for name, profile in PROFILES.items() if profile.ppo_family)
@@ -38,10 +38,10 @@ MINIMAL: dict[str, Any] = {
 def built(**changes: Any) -> dict[str, Any]:
     raw = deepcopy(MINIMAL)
     raw.update(changes)
-    return frameworks.build({"mine.toml": raw})["profiles"][0]
+    return detection.build({"mine.toml": raw})["profiles"][0]
 
 
-@pytest.mark.parametrize("path", toml_files(frameworks.FOLDER), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", toml_files(detection.FOLDER), ids=lambda path: path.stem)
 def test_every_file_loads(path: Any) -> None:
     raw = parse_toml(path)
     assert raw["name"] in PROFILES
@@ -49,7 +49,7 @@ def test_every_file_loads(path: Any) -> None:
 
 
 def test_the_whole_folder_builds() -> None:
-    assert len(parse_folder(frameworks.FOLDER, frameworks.build)["profiles"]) == len(PROFILES)
+    assert len(parse_folder(detection.FOLDER, detection.build)["profiles"]) == len(PROFILES)
 
 
 def test_the_least_profile_builds() -> None:
@@ -98,17 +98,17 @@ def test_what_does_not_exist_is_an_error_with_the_file(changes: dict[str, Any], 
 def test_what_must_be_there(missing: str) -> None:
     raw = {key: value for key, value in MINIMAL.items() if key != missing}
     with pytest.raises(DoctorError, match=missing):
-        frameworks.build({"mine.toml": raw})
+        detection.build({"mine.toml": raw})
 
 
 def test_two_files_of_one_name() -> None:
     with pytest.raises(DoctorError, match="is taken"):
-        frameworks.build({"a.toml": MINIMAL, "b.toml": MINIMAL})
+        detection.build({"a.toml": MINIMAL, "b.toml": MINIMAL})
 
 
 def test_no_such_framework() -> None:
     with pytest.raises(DoctorError) as caught:
-        frameworks.profile("tensorfaux")
+        detection.profile("tensorfaux")
     assert caught.value.code is ExitCode.USAGE
     assert "verl" in caught.value.hint
 
@@ -128,7 +128,7 @@ def test_an_heir_inherits_and_overrides() -> None:
         "metrics": {"policy_loss": {"scale": -1.0}},
         "traps": ["x (a.py)"],
     }
-    pack = frameworks.build({"mine.toml": {**MINIMAL, "traps": ["y (b.py)"]}, "heir.toml": heir})
+    pack = detection.build({"mine.toml": {**MINIMAL, "traps": ["y (b.py)"]}, "heir.toml": heir})
     child = next(raw for raw in pack["profiles"] if raw["name"] == "heir")
     assert child["metrics"]["policy_loss"] == {"keys": ["mine/loss"], "scale": -1.0}
     assert child["traps"] == ["y (b.py)", "x (a.py)"]
@@ -291,20 +291,20 @@ def test_whatever_a_framework_maps_is_kept(name: str) -> None:
     named = {key for metric in profile.metrics.values() for key in metric.keys}
     named |= {key for keys in profile.axis.values() for key in keys}
     plain = frozenset(key.replace("*", "x") for key in named)
-    assert frameworks.meaningful(plain | {"extra/number_1"}) == plain
+    assert detection.meaningful(plain | {"extra/number_1"}) == plain
 
 
 def test_no_path_of_a_machine_is_shipped() -> None:
-    for path in frameworks.FOLDER.rglob("*.toml"):
+    for path in detection.FOLDER.rglob("*.toml"):
         assert not re.search(r"/(home|work|tmp|Users)/", path.read_text(encoding="utf-8")), path
 
 
-PPO_NAMES = sorted(name for name, profile in frameworks.profiles().items() if profile.ppo_family)
+PPO_NAMES = sorted(name for name, profile in detection.profiles().items() if profile.ppo_family)
 
 
 @pytest.mark.parametrize("name", PPO_NAMES)
 def test_values_come_back(name: str) -> None:
-    profile = frameworks.profile(name)
+    profile = detection.profile(name)
     values = canonical_values(profile)
     series = read_back(profile, written(profile, values))
     assert set(series) == set(values)
@@ -315,7 +315,7 @@ def test_values_come_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", PPO_NAMES)
 def test_what_kind_of_estimate_comes_back(name: str) -> None:
-    profile = frameworks.profile(name)
+    profile = detection.profile(name)
     table = written(profile, canonical_values(profile))
     for metric, series in read_back(profile, table).items():
         known = profile.resolved(table.columns).metrics[metric]
@@ -328,7 +328,7 @@ def test_what_kind_of_estimate_comes_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", PPO_NAMES)
 def test_steps_come_back(name: str) -> None:
-    profile = frameworks.profile(name)
+    profile = detection.profile(name)
     series = read_back(profile, written(profile, canonical_values(profile)))
     for found in series.values():
         assert found.axis.steps.tolist() == [10 * (index + 1) for index in range(len(found))]
@@ -336,7 +336,7 @@ def test_steps_come_back(name: str) -> None:
 
 def test_signs_are_turned() -> None:
     for name, metric in (("sb3", "entropy"), ("areal", "approx_kl"), ("roll", "approx_kl_k1")):
-        profile = frameworks.profile(name)
+        profile = detection.profile(name)
         values = {metric: np.linspace(0.1, 0.9, 24)}
         table = written(profile, values)
         assert (table.columns[native_key(profile.metrics[metric])] < 0).all()
@@ -344,7 +344,7 @@ def test_signs_are_turned() -> None:
 
 
 def test_a_pattern_is_filled() -> None:
-    profile = frameworks.profile("ml-agents")
+    profile = detection.profile("ml-agents")
     key = f"Policy/{WILD} Value Estimate"
     table = written(profile, {"policy_loss": np.ones(24)})
     table.columns[key] = np.full(24, 2.0)  # type: ignore[index]

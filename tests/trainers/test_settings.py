@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.engine import check
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.checks.run_kind import WITHOUT_CRITIC
@@ -16,7 +17,6 @@ from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.cli.check_config import check_file
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.evidence import says
-from ppo_doctor.testing import case_run
 from ppo_doctor.trainers import settings as domains
 from ppo_doctor.trainers.detection import names_of_settings, profiles
 from ppo_doctor.trainers.names import setting_of

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ppo_doctor.model.run import SourceRef
-from ppo_doctor.trainers import configuration, updates
-from ppo_doctor.trainers import detection as frameworks
+from ppo_doctor.trainers import configuration, detection, updates
 from ppo_doctor.trainers.updates import FUNCTIONS, configured_updates, deciding_setting
 
 
 def planned(name: str, **settings: float) -> tuple[float, str] | None:
-    profile = frameworks.profile(name)
+    profile = detection.profile(name)
     found = configuration.Found(values=settings, source=SourceRef(path="config.json"))
     fact = configured_updates(profile, configuration.canonical_settings(profile, [found]))
     return (float(str(fact.value)), fact.how) if fact else None
@@ -67,7 +66,7 @@ def test_frameworks_whose_configuration_must_say_it(name: str) -> None:
 
 
 def test_ppo_of_nemo_rl_has_epochs_by_default() -> None:
-    profile = frameworks.profile("nemo-rl").resolved(["critic/loss"])
+    profile = detection.profile("nemo-rl").resolved(["critic/loss"])
     fact = configured_updates(profile, configuration.canonical_settings(profile, []))
     assert fact is not None
     assert fact.value == 4
@@ -161,8 +160,8 @@ def test_all_settings_found_is_no_default() -> None:
 
 
 def test_every_function_is_used_or_named_for_its_kind() -> None:
-    used = {formula.function for profile in frameworks.profiles().values() for formula in profile.updates}
-    used |= {profile.partial_mean.function for profile in frameworks.profiles().values() if profile.partial_mean}
+    used = {formula.function for profile in detection.profiles().values() for formula in profile.updates}
+    used |= {profile.partial_mean.function for profile in detection.profiles().values() if profile.partial_mean}
     assert used == set(FUNCTIONS)
 
 
@@ -178,18 +177,18 @@ def test_full_minibatches_wrap_around() -> None:
 def test_what_is_asked_for_is_a_setting_that_may_be_told():
     asked = {
         (name, lacking): deciding_setting(profile, set(formula.arguments.values()) - {lacking})
-        for name, profile in frameworks.profiles().items()
+        for name, profile in detection.profiles().items()
         for formula in profile.updates
         for lacking in formula.arguments.values()
     }
     assert asked["sb3", "minibatch_size"] == "batch_size"
     for (name, _), key in asked.items():
         found = configuration.canonical_settings(
-            frameworks.profiles()[name], [configuration.Found(values={key: 8}, source=SourceRef(path="--set"))]
+            detection.profiles()[name], [configuration.Found(values={key: 8}, source=SourceRef(path="--set"))]
         )
         assert [setting for setting in found.values() if setting.key == key], (name, key)
     told = {"updates_per_batch": 48}
-    for profile in frameworks.profiles().values():
+    for profile in detection.profiles().values():
         settings = configuration.canonical_settings(
             profile, [configuration.Found(values=told, source=SourceRef(path="--set"))]
         )

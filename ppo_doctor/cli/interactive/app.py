@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import ContentSwitcher, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from ppo_doctor.cli.interactive import widgets as bars
+from ppo_doctor.cli.interactive import widgets
 from ppo_doctor.cli.interactive.shell import VIEWS, Shell
 from ppo_doctor.cli.interactive.widgets import Bar, Choices, Pane, Rows, rich_text
 from ppo_doctor.cli.output import files_of, rendered, write
@@ -449,5 +449,5 @@ def supposed_says(error: DoctorError) -> str:
 def run_line(case: Case) -> tuple[Span, ...]:
     """Return one run for the list of runs: its verdict, name and first problem."""
     diagnosis = case.diagnosis
-    word = Span(f"{bars.VERDICT_SIGNS[diagnosis.verdict]} {diagnosis.verdict:<13}", VERDICT_STYLE[diagnosis.verdict])
+    word = Span(f"{widgets.VERDICT_SIGNS[diagnosis.verdict]} {diagnosis.verdict:<13}", VERDICT_STYLE[diagnosis.verdict])
     return (word, Span(plain(diagnosis.run.id)), Span(f"  {what(summarize(diagnosis, case.run))}", "dim"))

@@ -28,11 +28,11 @@ from ppo_doctor.report.screen import details, screen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ppo_doctor.cli.interactive.subjects import Frame, Row, Session
+    from ppo_doctor.cli.interactive.subjects import Frame, Session
     from ppo_doctor.model.diagnosis import ChainLink
     from ppo_doctor.model.rules import Evidence, Finding
     from ppo_doctor.model.words import Status
-    from ppo_doctor.report.layout import Line, Page
+    from ppo_doctor.report.layout import Line
     from ppo_doctor.report.summary import ProblemSummary
 
 #: Rows of a plot on a page, and least and most in a pane of its own.

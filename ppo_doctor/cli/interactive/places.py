@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ppo_doctor.cli.interactive.subjects import Frame, Session
     from ppo_doctor.model.diagnosis import RankedCause
     from ppo_doctor.model.rules import Evidence, Finding
-    from ppo_doctor.model.run import SourceRef, SourceSummary
+    from ppo_doctor.model.run import SourceSummary
     from ppo_doctor.report.layout import Line, Page
 
     Placed: TypeAlias = tuple[Finding, Evidence, SourceRef]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ppo_doctor.cli.interactive.subjects import Row, Session
     from ppo_doctor.model.words import Verdict
-    from ppo_doctor.report.layout import Line, Span
+    from ppo_doctor.report.layout import Line
 
 #: Signs of plots and lists that the reports' own table of stand-ins does not have; none changes its width.
 _SIGNS = str.maketrans("┤│└─┴━┊╌▲↑↓▶≈≡…", "+|+-+=:.^^v>~=~")

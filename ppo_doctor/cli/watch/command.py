@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ppo_doctor.checks.rulepack import Pack
     from ppo_doctor.cli.watch.session import Options
     from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
-    from ppo_doctor.model.errors import ExitCode
     from ppo_doctor.report.json_report import Json
 
 #: Seconds that a command may take.

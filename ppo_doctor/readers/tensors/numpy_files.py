@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ppo_doctor.model.words import ConfigValue
-    from ppo_doctor.readers.tensors.tensor import Storage, stored
+    from ppo_doctor.readers.tensors.tensor import Storage
 
 #: NumPy itself reads no longer header without being told to.
 LONGEST_HEADER = 10_000

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
+from ppo_doctor.checks.cases import MOVED, moved, moves, run_case, unnoticed
 from ppo_doctor.checks.rulepack import load_pack, prose
 from ppo_doctor.model.rules import Clause, Param
-from ppo_doctor.testing import MOVED, moved, moves, run_case, unnoticed
 from tests.synthetic import a_rule
 
 RULES = {rule.name: rule for rule in load_pack().rules}
