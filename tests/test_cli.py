@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
+
+from ppo_doctor.checks.run_view import STATISTICS
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_logs"
 SICK = SAMPLES / "sick" / "lr-zero.canonical" / "run.jsonl"
@@ -136,13 +139,14 @@ def test_no_failure_has_the_code_of_a_cause(cli, monkeypatch, error):
 @pytest.mark.parametrize(
     ("function", "rule"),
     [
-        ("checks.numerics.nonfinite_from", "metric-not-finite"),
-        ("checks.ratio.ratio_departure", "ratio-identically-one"),
-        ("checks.update.updates_observed", "fewer-updates-than-configured"),
+        ("nonfinite_from", "metric-not-finite"),
+        ("ratio_departure", "ratio-identically-one"),
+        ("updates_observed", "fewer-updates-than-configured"),
     ],
 )
 def test_a_rule_that_fails_is_reported_and_counts_as_skipped(cli, monkeypatch, validate, function, rule):
-    monkeypatch.setattr(f"ppo_doctor.{function}", explode)
+    broken = dataclasses.replace(STATISTICS[function], function=explode)
+    monkeypatch.setitem(STATISTICS, function, broken)
     outcome = cli("analyze", HEALTHY, "--format", "json")
     assert outcome.code == 0, outcome.err
     validate(outcome.json)
