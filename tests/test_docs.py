@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ppo_doctor.checks.rulepack import load_pack
-from ppo_doctor.cli import explain
+from ppo_doctor.cli import pages
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.record import Recorder
 from ppo_doctor.trainers.detection import profiles
@@ -71,7 +71,7 @@ def test_commands_name_modules_and_targets_that_exist(page):
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
 def test_commands_that_explain_name_something(page):
     for name in re.findall(r"ppo-doctor explain ([a-z][\w/-]+)", page.read_text(encoding="utf-8")):
-        assert explain.page(name)
+        assert pages.page(name)
 
 
 # How to log

@@ -36,7 +36,7 @@ def imported(*command: str) -> set[str]:
         ("-c,import ppo_doctor", {"numpy", "rich", "typer", "click", "orjson"}),
         ("-c,import ppo_doctor.cli.pytest_plugin", {"numpy", "rich", "typer", "click", "orjson", "ppo_doctor.model"}),
         ("-m,ppo_doctor,--version", {"numpy", "rich", "typer", "click", "orjson"}),
-        ("-m,ppo_doctor,--help", {"numpy"}),
+        ("-m,ppo_doctor,--help", {"numpy", "ppo_doctor.model.run", "ppo_doctor.checks"}),
         ("-m,ppo_doctor,rules,list", {"numpy"}),
         ("-m,ppo_doctor,frameworks", {"numpy"}),
         (f"-m,ppo_doctor,analyze,{LOG}", {"tomllib", "yaml"}),

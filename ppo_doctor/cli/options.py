@@ -161,7 +161,7 @@ def complete_rule(incomplete: str) -> list[str]:
 def complete_name(incomplete: str) -> list[str]:
     """Return the names that begin so and have a page: what `explain` explains."""
     from ppo_doctor.checks.rulepack import load_pack
-    from ppo_doctor.cli.explain import entries
+    from ppo_doctor.cli.pages import entries
 
     return sorted(entry.name for entry in entries(load_pack()) if entry.name.startswith(incomplete))
 

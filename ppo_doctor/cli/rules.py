@@ -107,7 +107,7 @@ def write_docs(
     folder: Annotated[Path, typer.Option("--out", help="The folder to write them to.")],
 ) -> None:
     """Write what `explain` prints as linked pages: every rule, cause, framework and metric, in Markdown."""
-    from ppo_doctor.cli.explain import site
+    from ppo_doctor.cli.pages import site
 
     pages = site()
     for name, text in pages.items():

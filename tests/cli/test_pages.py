@@ -9,7 +9,7 @@ import pytest
 
 import ppo_doctor.checks.cases
 from ppo_doctor.checks.rulepack import load_pack
-from ppo_doctor.cli import explain
+from ppo_doctor.cli import explain, pages
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.trainers import detection
 
@@ -28,7 +28,7 @@ NAMES = ("entropy-gone", "old-policy-aliased", "sb3", "approx_kl")
 
 @pytest.fixture(scope="module")
 def site():
-    return explain.site()
+    return pages.site()
 
 
 def headings(page: str) -> list[str]:
@@ -42,7 +42,7 @@ def test_every_rule_cause_framework_and_metric_has_a_page(site):
         *(f"frameworks/{name}.md" for name in detection.profiles()),
         *(f"metrics/{name}.md" for name in METRICS),
     ]
-    indexes = ["README.md", *(f"{folder}/README.md" for folder in explain.COLUMNS)]
+    indexes = ["README.md", *(f"{folder}/README.md" for folder in pages.COLUMNS)]
     assert sorted(site) == sorted([*expected, *indexes])
 
 
@@ -78,7 +78,7 @@ def test_the_site_is_what_explain_prints_with_links(site, cli, tmp_path):
     written = {path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*.md")}
     assert written == set(site)
     linked = (tmp_path / "site" / "causes" / "lr-zero.md").read_text(encoding="utf-8")
-    assert re.sub(r"\[(`[^`\n]+`)\]\(\.\./[^)]+\)", r"\1", linked) == explain.page("lr-zero")
+    assert re.sub(r"\[(`[^`\n]+`)\]\(\.\./[^)]+\)", r"\1", linked) == pages.page("lr-zero")
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(cli, tmp_path):
@@ -90,11 +90,11 @@ def test_a_folder_that_cannot_be_written_is_an_error(cli, tmp_path):
 
 @pytest.mark.parametrize("rule", PACK.rules, ids=lambda rule: rule.name)
 def test_a_code_names_its_rule(rule):
-    assert explain.page(rule.code) == explain.page(rule.name)
+    assert pages.page(rule.code) == pages.page(rule.name)
 
 
 def test_a_native_name_is_its_metric():
-    assert explain.page("train/approx_kl") == explain.page("approx_kl")
+    assert pages.page("train/approx_kl") == pages.page("approx_kl")
 
 
 @pytest.mark.parametrize(("wrong", "near"), [("learning-rate-zer", "learning-rate-zero"), ("cleanrll", "cleanrl")])
@@ -106,31 +106,31 @@ def test_a_name_that_is_nearly_right_is_answered_with_the_right_one(cli, wrong, 
 def test_examples_are_run_and_not_written_down(monkeypatch):
     """A rule that answers something else shows on its page and on those of its causes."""
     real = ppo_doctor.checks.cases.run_case
-    before = explain.page("learning-rate-zero"), explain.page("lr-zero")
+    before = pages.page("learning-rate-zero"), pages.page("lr-zero")
     assert all("fired: " in page for page in before)
     monkeypatch.setattr(
         "ppo_doctor.checks.cases.run_case", lambda rule, case: real(rule, {**case, "series": {}, "config": {}})
     )
-    after = explain.page("learning-rate-zero"), explain.page("lr-zero")
+    after = pages.page("learning-rate-zero"), pages.page("lr-zero")
     assert not any("fired: " in page for page in after)
 
 
 def test_a_cause_shows_the_report_of_a_sample_log():
-    page = explain.page("lr-zero")
+    page = pages.page("lr-zero")
     assert "ppo-doctor analyze sample_logs/sick/lr-zero" in page
     assert "UNHEALTHY  sample_logs/sick/lr-zero" in page
 
 
 def test_a_pack_without_sample_logs_shows_cases_alone(monkeypatch, tmp_path):
     monkeypatch.setattr("ppo_doctor.checks.rulepack.builtin_rules", lambda: tmp_path / "rules")
-    page = explain.cause_page(PACK.cause("lr-zero"), PACK)
+    page = pages.cause_page(PACK.cause("lr-zero"), PACK)
     assert "UNHEALTHY" not in page
     assert headings(page) == CAUSE_HEADINGS
 
 
 def test_html_and_escapes_of_a_pack_do_no_harm():
     evil = "\x1b[2J<script>alert(1)</script> and `a < b`"
-    page = explain.rule_page(replace(PACK.rule("entropy-gone"), title=evil), PACK)
+    page = pages.rule_page(replace(PACK.rule("entropy-gone"), title=evil), PACK)
     assert "<script" not in page
     assert "\x1b" not in page
     assert "`a < b`" in page
@@ -143,7 +143,7 @@ def test_a_terminal_shows_every_word_within_its_width(cli, monkeypatch, name, wi
     shown = cli("explain", name).out
     assert max(map(len, shown.splitlines())) <= width
     assert "…" not in shown  # nothing is cut
-    for heading in headings(explain.page(name)):
+    for heading in headings(pages.page(name)):
         assert f"\n{heading}\n" in shown
 
 
