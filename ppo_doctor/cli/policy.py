@@ -269,7 +269,8 @@ def applied(policy: Policy, pack: Pack) -> Pack:
     where = str(policy.source or "policy")
     known_rules(pack, (*policy.select, *policy.ignore, *policy.thresholds), where)
     for allowed in policy.allow:
-        _known(where, "cause", [allowed.cause], [cause.id for cause in pack.causes], "docs/causes lists all causes")
+        causes = [cause.id for cause in pack.causes]
+        _known(where, "cause", [allowed.cause], causes, "ppo-doctor explain CAUSE prints its page")
     return replace(pack, rules=tuple(_tuned(rule, policy, where) for rule in pack.rules))
 
 
