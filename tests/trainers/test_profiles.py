@@ -89,7 +89,7 @@ BAD = (
 def test_what_does_not_exist_is_an_error_with_the_file(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(DoctorError) as caught:
         built(**changes)
-    assert "frameworks/mine.toml" in caught.value.message
+    assert "trainers/mine.toml" in caught.value.message
     assert message in caught.value.message
     assert caught.value.code is ExitCode.USAGE
 
