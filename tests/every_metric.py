@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppo_doctor.checks.run_view import RunView
-from ppo_doctor.checks.statistics import STATISTICS
+from ppo_doctor.checks.run_view import STATISTICS, RunView
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.run import Axis
 from tests.synthetic import a_series, observe

@@ -12,7 +12,7 @@ import pytest
 
 from ppo_doctor.checks.cases import KINDS, parse_series, run_case
 from ppo_doctor.checks.rulepack import load_pack, prose
-from ppo_doctor.checks.statistics import STATISTICS
+from ppo_doctor.checks.run_view import STATISTICS
 from ppo_doctor.diagnosis.problems import problems
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.metrics import METRICS

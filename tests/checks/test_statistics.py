@@ -10,8 +10,7 @@ import pytest
 
 from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.rulepack import load_pack
-from ppo_doctor.checks.run_view import RunView, inputs, metrics_wanted
-from ppo_doctor.checks.statistics import STATISTICS
+from ppo_doctor.checks.run_view import STATISTICS, RunView, inputs, metrics_wanted
 from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.runs.reading import Request

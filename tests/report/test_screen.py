@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.checks.statistics import STATISTICS
+from ppo_doctor.checks.run_view import STATISTICS
 from ppo_doctor.diagnosis.analyze import load_run
 from ppo_doctor.model.diagnosis import Diagnosis
 from ppo_doctor.model.metrics import METRICS
