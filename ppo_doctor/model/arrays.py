@@ -68,11 +68,6 @@ def variance_of(values: FloatArray, *, ddof: int = 0) -> float:
     return float(np.add.reduce(centred * centred)) / (len(values) - ddof)
 
 
-def deviation_of(values: FloatArray, *, ddof: int = 0) -> float:
-    """Return the standard deviation of more than `ddof` values."""
-    return math.sqrt(variance_of(values, ddof=ddof))
-
-
 def scatter_of(values: FloatArray) -> float:
     """Return 1.4826 times the median change from record to record: √2 standard deviations of normal noise on a trend.
 

@@ -292,8 +292,7 @@ def _unclipped(value: float) -> float:
     return float(np.copysign(np.inf, value)) if abs(value) >= _LARGEST else value
 
 
-#: The column that tells the runs of a database apart, and the one of the step.
-_RUN, _STEP = "run", "step"
+_STEP = "step"
 _CONFIGS = "SELECT rowid, {run}, config FROM configs WHERE rowid > ? ORDER BY rowid"
 _TRACKIO_METRICS = "SELECT rowid, step, metrics FROM metrics WHERE {run} = ? AND rowid > ? ORDER BY rowid"
 _TRACKIO_RUNS = (

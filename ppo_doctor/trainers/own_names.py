@@ -29,9 +29,9 @@ UNUSUAL, UNUSUALLY_LARGE = -0.5, 1e3
 OTHERWISE = 0.8
 #: A name that may mean something at no more than this cost speaks for it, and at more than that for nothing.
 PLAINLY, FAR_FETCHED = 0.5, 2.4
-#: Words that say nothing of what a number is.
 #: What a script that makes costs small logs for its return.
 COSTS = frozenset({"cost", "costs", "coste", "costo", "costi", "custo", "cout", "couts", "kosten", "regret"})
+#: Words that say nothing of what a number is.
 _NEUTRAL = SAYS_NOTHING | frozenset(
     [
         "mean",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 #: Elements at the head of a dump that are looked at.
-MOST_SHIFTED = 1 << 18
+HEAD = 1 << 18
 #: Fewer pairs do not tell a correlation: its standard error would be above 0.071.
 LEAST_PAIRS = 200
 #: Offsets: neighbouring tokens, and usual numbers of environments whose rows alternate.
@@ -42,7 +42,7 @@ def shift_gain(new: Tensor, old: Tensor, mask: Tensor | None = None) -> float | 
 
 
 def _beginning(tensor: Tensor) -> Floats:
-    return next(tensor.chunks(MOST_SHIFTED), np.empty(0)).astype(np.float64)
+    return next(tensor.chunks(HEAD), np.empty(0)).astype(np.float64)
 
 
 def _correlation_at(new: Floats, old: Floats, keep: npt.NDArray[np.bool_] | None, offset: int) -> float:
@@ -60,8 +60,6 @@ def _correlation_at(new: Floats, old: Floats, keep: npt.NDArray[np.bool_] | None
     return float(np.corrcoef(one, other)[0, 1])
 
 
-#: Elements at the head of a dump that are looked at.
-HEAD = 1 << 18
 #: Fewer repeated tokens than this do not tell a variance.
 LEAST_REPEATED = 16
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
