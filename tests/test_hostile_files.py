@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from ppo_doctor.checks.rulepack import builtin_rules, load_pack
 from ppo_doctor.cli import policy
-from ppo_doctor.cli.decision import read_baseline, read_report
+from ppo_doctor.cli.policy import read_baseline, read_report
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.report.compare import compare, side_of_report
 
-KEYS = policy.KEYS
+KEYS = [field.removesuffix("?") for field in policy.FIELDS]
 #: Values as TOML writes them.
 TOML = st.sampled_from(
     [
@@ -60,7 +60,7 @@ def test_any_value_of_a_policy(key, value, tmp_path):
     refused_or_read(policy.read_policy, path)
 
 
-@given(fields=st.fixed_dictionaries(dict.fromkeys(policy.ALLOW_KEYS, TOML)))
+@given(fields=st.fixed_dictionaries(dict.fromkeys(policy.ALLOW_FIELDS, TOML)))
 @settings(max_examples=60, **FIXED)
 def test_any_value_of_an_allowed_cause(fields, tmp_path):
     path = tmp_path / "policy.toml"

@@ -86,7 +86,7 @@ def compare_sources(sources: Sequence[str], request: Request, rules: Sequence[Pa
 
 def _sides(sources: Sequence[str], request: Request, rules: Sequence[Path], *, group: bool) -> list[Side]:
     from ppo_doctor.checks.rulepack import load_pack
-    from ppo_doctor.cli.decision import read_report
+    from ppo_doctor.cli.policy import read_report
     from ppo_doctor.diagnosis.analyze import diagnose, runs_of
     from ppo_doctor.diagnosis.divergence import grouped
     from ppo_doctor.report.compare import side_of, side_of_report

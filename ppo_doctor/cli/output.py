@@ -191,7 +191,7 @@ def rendered(judged: Sequence[Judged], options: RenderOptions, name: str, *, man
         run, diagnosis, _ = judged[0]
         text = render(diagnosis, run, options, name)
     if name == "text" and options.gate_results:
-        from ppo_doctor.report.gate import text as gate_text
+        from ppo_doctor.report.terminal import gate_text
 
         text += "\n" + gate_text(options.gate_results)
     return text

@@ -1,7 +1,8 @@
-"""Read the policy of a gate from `ppo-doctor.toml`, or from `[tool.ppo-doctor]` of `pyproject.toml`.
+"""Read what a gate goes by: its policy and its baseline.
 
-A key, rule, cause or metric that does not exist is an error that names the nearest one; otherwise a policy with a typo
-would pass everything.
+A policy is a `ppo-doctor.toml`, or `[tool.ppo-doctor]` of a `pyproject.toml`. A key, rule, cause or metric that does
+not exist is an error that names the nearest one; otherwise a policy with a typo would pass everything. A baseline is a
+JSON report of an earlier run.
 """
 
 from __future__ import annotations
@@ -11,30 +12,49 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from difflib import get_close_matches
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ppo_doctor.diagnosis.gate_result import FAIL_ON
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.opening import contents
 from ppo_doctor.model.toml_files import LARGEST, parse_toml
-from ppo_doctor.model.words import QUESTIONS
+from ppo_doctor.model.toml_schema import fail, validate
+from ppo_doctor.model.words import QUESTIONS, Severity
 from ppo_doctor.trainers.aliases import read_table
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.rulepack import Pack
     from ppo_doctor.model.rules import Clause, Rule
 
-KEYS = (
-    *("fail-on", "require", "allow", "select", "ignore", "thresholds", "budgets", "baseline", "rules", "framework"),
-    *("alias", "target_return"),
-)
-ALLOW_KEYS = ("cause", "reason", "expires")
+#: The fields of a policy and of an allowed cause, as `toml_schema` checks them.
+ALLOW_FIELDS: Mapping[str, Any] = {"cause": str, "reason": str, "expires": object}
+FIELDS: Mapping[str, Any] = {
+    "fail-on?": FAIL_ON,
+    "require?": [QUESTIONS],
+    "allow?": [ALLOW_FIELDS],
+    "select?": [str],
+    "ignore?": [str],
+    "thresholds?": {"*": {"*": float}},
+    "budgets?": [str],
+    "baseline?": str,
+    "rules?": [str],
+    "framework?": str,
+    "alias?": object,
+    "target_return?": float,
+}
 DEFAULT_FAIL_ON = "high"
 STATISTICS = ("first", "last", "min", "max", "mean", "median")
 PERCENTILE = re.compile(r"p(\d{1,2}|100)\Z")
 _BUDGET = re.compile(r"\s*(\w+)\.(\w+)\s*(<=|>=|<|>)\s*([+-]?[\d.]+(?:[eE][+-]?\d+)?)\s*\Z")
+#: Any spelling of our table in a pyproject.toml. Every start looks for one, and parsing TOML is slow.
+_MAY_HOLD_OURS = re.compile(rb"""\btool\b["'\s.]*(?:ppo-doctor|\]|=)""")
+#: Versions of our reports that have what a baseline needs.
+READABLE = ("1", "2", "3")
+#: Bytes of a report; one of a thousand runs has some 50 MiB.
+LARGEST_REPORT = 256 << 20
+REPORT_HINT = "write one with: ppo-doctor analyze RUN --format json -o main.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,10 +157,6 @@ def read_policy(path: Path) -> Policy:
     return _policy(raw, path)
 
 
-#: A table of ours in a pyproject.toml, however it is written. Every start looks for one, and parsing TOML is slow.
-_MAY_HOLD_OURS = re.compile(rb"""\btool\b["'\s.]*(?:ppo-doctor|\]|=)""")
-
-
 def _section(path: Path) -> Mapping[str, Any] | None:
     try:
         if not _MAY_HOLD_OURS.search(contents(path, LARGEST)):
@@ -153,90 +169,43 @@ def _section(path: Path) -> Mapping[str, Any] | None:
 
 
 def _policy(raw: Mapping[str, Any], path: Path) -> Policy:
-    _known(path, "key", raw, KEYS)
+    validate(str(path), raw, FIELDS)
     return Policy(
         source=path,
-        fail_on=_one_of(path, "fail-on", raw.get("fail-on", DEFAULT_FAIL_ON), FAIL_ON),
-        require=tuple(_one_of(path, "require", q, QUESTIONS) for q in _texts(path, "require", raw))
-        if "require" in raw
-        else None,
-        allow=tuple(_allowed(path, entry) for entry in _list(path, "allow", raw, Mapping, "tables, such as [[allow]]")),
-        select=_texts(path, "select", raw),
-        ignore=_texts(path, "ignore", raw),
-        thresholds=_thresholds(path, raw.get("thresholds", {})),
-        budgets=tuple(parse_budget(text, str(path)) for text in _texts(path, "budgets", raw)),
+        fail_on=raw.get("fail-on", DEFAULT_FAIL_ON),
+        require=tuple(raw["require"]) if "require" in raw else None,
+        allow=tuple(_allowed(path, entry) for entry in raw.get("allow", ())),
+        select=tuple(raw.get("select", ())),
+        ignore=tuple(raw.get("ignore", ())),
+        thresholds={r: {p: float(v) for p, v in ps.items()} for r, ps in raw.get("thresholds", {}).items()},
+        budgets=tuple(parse_budget(text, str(path)) for text in raw.get("budgets", ())),
         # The paths of a policy are relative to the policy, wherever the gate is started.
-        baseline=path.parent / _text(path, "baseline", raw["baseline"]) if "baseline" in raw else None,
-        rules=tuple(path.parent / text for text in _texts(path, "rules", raw)),
-        framework=_text(path, "framework", raw["framework"]) if "framework" in raw else None,
-        target_return=_number(path, "target_return", raw["target_return"]) if "target_return" in raw else None,
+        baseline=path.parent / raw["baseline"] if "baseline" in raw else None,
+        rules=tuple(path.parent / text for text in raw.get("rules", ())),
+        framework=raw.get("framework"),
+        target_return=float(raw["target_return"]) if "target_return" in raw else None,
         alias=read_table(raw.get("alias", {}), str(path)),
     )
 
 
-def _wrong(where: object, text: str, hint: str = "") -> DoctorError:
-    return DoctorError(f"{where}: {text}", hint=hint, code=ExitCode.USAGE)
+def _allowed(path: Path, raw: Mapping[str, Any]) -> Allowed:
+    if not raw["reason"].strip():
+        raise fail(str(path), "allow.reason: expected some text")
+    expires = raw["expires"]
+    try:
+        day = date.fromisoformat(str(expires)[:10] if isinstance(expires, date) else str(expires))
+    except ValueError:
+        raise fail(str(path), f"allow.expires: '{expires}' is not a date", "write 2026-12-31") from None
+    return Allowed(cause=raw["cause"], reason=raw["reason"], expires=day)
 
 
-def _known(where: object, what: str, names: Iterable[str], known: Sequence[str], otherwise: str = "") -> None:
+def _known(where: str, what: str, names: Iterable[str], known: Sequence[str], otherwise: str = "") -> None:
     """Raise for the first name that does not exist; the hint is the nearest one, or `otherwise`, or all of them."""
     for name in names:
         if name not in known:
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else otherwise or f"one of {', '.join(known)}"
-            raise _wrong(where, f"no {what} '{name}'", hint)
-
-
-def _one_of(path: Path, key: str, value: object, known: Sequence[str]) -> str:
-    _known(f"{path}: {key}", "such value", [str(value)], known)
-    return str(value)
-
-
-def _text(path: Path, key: str, value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise _wrong(path, f"{key}: expected some text")
-    return value
-
-
-def _list(path: Path, key: str, raw: Mapping[str, Any], kind: type, expected: str) -> list[Any]:
-    value = raw.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(entry, kind) for entry in value):
-        raise _wrong(path, f"{key}: expected {expected}")
-    return value
-
-
-def _texts(path: Path, key: str, raw: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(_text(path, key, entry) for entry in _list(path, key, raw, str, 'a list of strings, such as ["…"]'))
-
-
-def _number(path: Path, key: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong(path, f"{key}: expected a number")
-    try:
-        return float(value)
-    except OverflowError:
-        raise _wrong(path, f"{key}: the number is too large") from None
-
-
-def _allowed(path: Path, raw: Mapping[str, Any]) -> Allowed:
-    _known(path, "key of allow", raw, ALLOW_KEYS)
-    for key in ALLOW_KEYS:
-        if key not in raw:
-            raise _wrong(path, f"allow: '{key}' is missing", "an allowed cause needs cause, reason and expires")
-    expires = raw["expires"]
-    try:
-        day = date.fromisoformat(str(expires)[:10] if isinstance(expires, date) else str(expires))
-    except ValueError:
-        raise _wrong(path, f"allow.expires: '{expires}' is not a date", "write 2026-12-31") from None
-    cause, reason = (_text(path, f"allow.{key}", raw[key]) for key in ("cause", "reason"))
-    return Allowed(cause=cause, reason=reason, expires=day)
-
-
-def _thresholds(path: Path, raw: object) -> Mapping[str, Mapping[str, float]]:
-    if not isinstance(raw, Mapping) or not all(isinstance(params, Mapping) for params in raw.values()):
-        hint = "[thresholds.RULE] then PARAMETER = NUMBER"
-        raise _wrong(path, "thresholds: expected a table per rule", hint)
-    return {r: {name: _number(path, f"thresholds.{r}.{name}", v) for name, v in ps.items()} for r, ps in raw.items()}
+            raise fail(where, f"no {what} '{name}'", hint)
 
 
 def parse_budget(text: str, where: str) -> Budget:
@@ -249,7 +218,7 @@ def parse_budget(text: str, where: str) -> Budget:
     where = f"{where}: budget '{text}'"
     match = _BUDGET.match(text)
     if match is None:
-        raise _wrong(where, "not a budget", hint)
+        raise fail(where, "not a budget", hint)
     metric, statistic, op, bound = match.groups()
     _known(where, "metric", [metric], [*METRICS], hint)
     if not PERCENTILE.match(statistic):
@@ -257,7 +226,7 @@ def parse_budget(text: str, where: str) -> Budget:
     try:
         return Budget(text=text.strip(), metric=metric, statistic=statistic, op=op, bound=float(bound))
     except ValueError:
-        raise _wrong(where, f"'{bound}' is not a number", hint) from None
+        raise fail(where, f"'{bound}' is not a number", hint) from None
 
 
 def applied(policy: Policy, pack: Pack) -> Pack:
@@ -298,3 +267,126 @@ def _retuned(clause: Clause, wanted: Mapping[str, float], where: str) -> Clause:
     if "bound" in changed:
         changed["bound_source"] = where
     return replace(clause, **changed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownFault:
+    """A cause that led, or a finding that made the run unhealthy, in the baseline."""
+
+    severity: Severity
+    confidence: str
+    is_cause: bool = True
+
+    def worse(self, severity: Severity, confidence: str) -> str:
+        """Return how a cause has become worse, empty if it has not.
+
+        A longer log proves more, so a likely cause that is now established is no worse; a suspicion that has become
+        likely is, because a suspicion never failed the gate.
+        """
+        if severity.rank < self.severity.rank:
+            return f"{self.severity.value} then, {severity.value} now"
+        if self.confidence == "suspected" and confidence != "suspected":
+            return f"suspected then, {confidence} now"
+        return ""
+
+
+KnownFaults: TypeAlias = Mapping[str, KnownFault]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The faults of earlier runs, by run."""
+
+    path: Path
+    runs: Mapping[str, KnownFaults] = field(default_factory=dict)
+
+    def known(self, runs: Iterable[str]) -> KnownFaults | None:
+        """Return the faults of any of several seeds, each as it was at its worst; None if it has none of the seeds."""
+        found = [known for run in runs if (known := self._of(run)) is not None]
+        entries = [entry for known in found for entry in known.items()]
+        # The worst comes last and stays.
+        entries.sort(key=lambda entry: (-entry[1].severity.rank, entry[1].confidence != "suspected"))
+        return dict(entries) if found else None
+
+    def _of(self, run: str) -> KnownFaults | None:
+        """Return a run's faults: by its path, else of the only run, else by a path that ends alike."""
+        if run in self.runs:
+            return self.runs[run]
+        if len(self.runs) == 1:
+            return next(iter(self.runs.values()))
+        alike = [known for name, known in self.runs.items() if _tail(name) == _tail(run)]
+        return alike[0] if len(alike) == 1 else None
+
+
+def _tail(run: str) -> tuple[str, ...]:
+    """Return folder and file, which stay the same when a job works elsewhere."""
+    return PurePosixPath(run.replace("\\", "/")).parts[-2:]
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Read a JSON report as a baseline.
+
+    Raises:
+        DoctorError: it cannot be read, or is no report of ours (exit code 2).
+    """
+    return Baseline(path=path, runs={d["run"]["id"]: _faults(d) for d in read_report(path)})
+
+
+def read_report(path: Path) -> list[Mapping[str, Any]]:
+    """Return the diagnoses of a JSON report.
+
+    Raises:
+        DoctorError: it cannot be read, or is no report of ours (exit code 2).
+    """
+    import json
+
+    try:
+        raw = json.loads(contents(path, LARGEST_REPORT, pipes=True))
+    except DoctorError as error:
+        raise DoctorError(error.message, hint=REPORT_HINT, code=ExitCode.USAGE) from error
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not JSON"
+        raise DoctorError(f"{path}: cannot read: {reason}", hint=REPORT_HINT, code=ExitCode.USAGE) from error
+    if why := _unusable(raw):
+        raise DoctorError(f"{path}: {why}", hint=REPORT_HINT, code=ExitCode.USAGE)
+    return list(raw.get("diagnoses", [raw]))
+
+
+def _unusable(raw: object) -> str:
+    """Return why a JSON document cannot be a baseline, empty if it can."""
+    match raw:
+        case {"schema_version": version, **rest} if {"run", "diagnoses", "error"} & set(rest):
+            diagnoses = rest.get("diagnoses", [raw])
+            if version not in READABLE:
+                return f"schema {version}, and this version reads {', '.join(READABLE)}"
+            if isinstance(diagnoses, list) and diagnoses and all(map(_is_diagnosis, diagnoses)):
+                return ""
+            error = rest.get("error")
+            return str(error["message"]) if isinstance(error, dict) and error.get("message") else "no diagnosis in it"
+    return "no report of ppo-doctor"
+
+
+def _is_diagnosis(raw: object) -> bool:
+    match raw:
+        case {"run": {"id": str(), **run}, "causes": [*causes]}:
+            return isinstance(run.get("config") or {}, Mapping) and all(map(_is_cause, causes))
+    return False
+
+
+def _is_cause(raw: object) -> bool:
+    return isinstance(raw, Mapping) and isinstance(raw.get("id"), str) and raw.get("severity") in list(Severity)
+
+
+def _faults(diagnosis: Mapping[str, Any]) -> KnownFaults:
+    problems = diagnosis.get("problems")
+    known: dict[str, KnownFault] = {}
+    for problem in problems if isinstance(problems, list) else ():
+        match problem:  # reports before version 3 do not say what makes a run unhealthy
+            case {"verdict": "unhealthy", "severity": str(severity), "link": str(link)} if severity in list(Severity):
+                name = str(problem.get("finding") or link)
+                known[name] = KnownFault(severity=Severity(severity), confidence="likely", is_cause=False)
+    return known | {
+        cause["id"]: KnownFault(severity=Severity(cause["severity"]), confidence=str(cause.get("confidence")))
+        for cause in diagnosis["causes"]
+        if cause.get("leader") and not cause.get("benign")
+    }

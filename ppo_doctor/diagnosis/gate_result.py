@@ -16,6 +16,8 @@ FAIL_ON = ("critical", "high", "medium", "low", NEVER)
 BaselineState = Literal["new", "worse", "known"]
 Kind = Literal["cause", "finding", "budget", "question"]
 Outcome = Literal["failed", "passed", "allowed", "known", "seldom", "open"]
+#: Outcomes in the order in which they are printed; items that passed are not printed.
+PRINTED: tuple[Outcome, ...] = ("failed", "open", "allowed", "known", "seldom")
 WORDS = {ExitCode.OK: "passed", ExitCode.SICK: "failed", ExitCode.INCONCLUSIVE: "inconclusive"}
 
 
@@ -93,6 +95,15 @@ class GateResult:
     def of(self, *outcomes: Outcome, kind: Kind | None = None) -> tuple[GateItem, ...]:
         """Return the items with one of some outcomes, in the order in which they were checked."""
         return tuple(item for item in self.items if item.outcome in outcomes and kind in (None, item.kind))
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return (word, sentence) for everything that was checked and did not pass, the worst first, and the notes."""
+        lines = [(f"{outcome}:", item.message) for outcome in PRINTED for item in self.of(outcome)]
+        lines += [("fixed:", f"{name}, which led in the baseline, does not lead here") for name in self.fixed]
+        if self.suppressed:
+            left_out = f"{len(self.suppressed)} by select or ignore: {', '.join(self.suppressed)}"
+            lines.append(("left out:", left_out))
+        return lines + [("note:", note) for note in self.notes]
 
 
 def exit_code(diagnosis: Diagnosis, fail_on: str = NEVER) -> ExitCode:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
+from ppo_doctor.model.errors import ExitCode
 from ppo_doctor.model.evidence import says
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import SourceRef
@@ -18,6 +20,7 @@ from ppo_doctor.report.phrases import to_do
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
     from ppo_doctor.model.diagnosis import Diagnosis, LedgerEntry, Outcome, Problem, RankedCause, RunSummary
     from ppo_doctor.model.rules import Evidence, Finding
     from ppo_doctor.model.run import Run, SourceSummary
@@ -126,9 +129,39 @@ def _with_gate(diagnosis: Diagnosis, options: RenderOptions) -> dict[str, Json]:
     result = options.gate_result(diagnosis)
     if result is None:
         return ours
-    from ppo_doctor.report.gate import as_json
+    return ours | {"gate": gate_payload(result)}
 
-    return ours | {"gate": as_json(result)}
+
+def gate_payload(result: GateResult) -> dict[str, Json]:
+    """Return the result of a gate as plain dicts and lists."""
+    items = result.items
+    return {
+        "passed": result.code == ExitCode.OK,
+        "result": result.word,
+        "code": int(result.code),
+        **fields(result, "policy fail_on require runs"),
+        "reasons": [item.message for item in result.reasons],
+        "held": [{"kind": i.kind, "name": i.name, "outcome": i.outcome, "says": i.message} for i in items],
+        "allowances": [asdict(allowance) for allowance in result.allowances],
+        "budgets": [{"budget": i.name, **asdict(i.budget), "outcome": i.outcome} for i in items if i.budget],
+        "baseline": None if result.baseline is None else _baseline(result),
+        **fields(result, "suppressed notes"),
+    }
+
+
+def _baseline(result: GateResult) -> dict[str, Json]:
+    of_state: dict[str, list[GateItem]] = {"new": [], "worse": [], "known": []}
+    for item in result.items:
+        if item.baseline_state is not None:
+            of_state[item.baseline_state].append(item)
+    return {
+        "path": result.baseline,
+        "holds_run": result.in_baseline,
+        "new": [item.name for item in of_state["new"]],
+        "worse": [{"cause": item.name, "says": item.message} for item in of_state["worse"]],
+        "known": [item.name for item in of_state["known"]],
+        "fixed": list(result.fixed),
+    }
 
 
 def payload(diagnosis: Diagnosis, *, everything: bool = True) -> dict[str, Json]:

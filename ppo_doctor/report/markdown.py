@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ppo_doctor.model.words import CHAIN
 from ppo_doctor.report import phrases
 from ppo_doctor.report.escape import md, md_code, md_html, md_line
-from ppo_doctor.report.gate import lines as gate_lines
 from ppo_doctor.report.phrases import (
     MARK_KEY,
     MARKS,
@@ -85,7 +84,7 @@ def _report(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> li
         f"**{md_line(became)}**" if became else "",
         " · ".join(md(fact) for fact in phrases.facts(diagnosis)),
         _table(summary.table) if summary.table is not None else "",
-        _bullets(f"**{word}** {md(message)}" for word, message in gate_lines(result)) if result else "",
+        _bullets(f"**{word}** {md(message)}" for word, message in result.lines()) if result else "",
         *(_problem(problem, shown, options) for problem in summary.problems[:MOST_PROBLEMS]),
         _bullets(
             f"**{p.rank}. {md(phrases.title(p))}** ({_standing(p, shown)})" for p in summary.problems[MOST_PROBLEMS:]

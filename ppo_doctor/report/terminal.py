@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.diagnosis.gate_result import exit_code
 from ppo_doctor.model.words import SEVERAL_RUNS
-from ppo_doctor.report.escape import plain
+from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND, NARROWEST, WIDEST, Page, Span, columns
 from ppo_doctor.report.phrases import VERDICT_STYLE, VERDICTS, apart, count, first_action, flowing, what
 from ppo_doctor.report.screen import closing, details, screen, short_screen
 from ppo_doctor.report.summary import summarize
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
+    from ppo_doctor.diagnosis.gate_result import GateResult
     from ppo_doctor.model.diagnosis import Diagnosis
     from ppo_doctor.model.run import Run
     from ppo_doctor.report import RenderOptions
@@ -240,3 +241,12 @@ def _end(name: str, room: int) -> str:
 def fitted(text: str, width: int) -> str:
     """Return text filled up with blanks to a width."""
     return text + " " * (width - columns(text))
+
+
+def gate_text(results: Mapping[str, GateResult]) -> str:
+    """Return the result of a gate for each run, with everything that was checked and did not pass."""
+    blocks = []
+    for name, result in results.items():
+        head = f"Gate {result.word}" + (f"  {plain(name)}" if len(results) > 1 else "")
+        blocks += [head, *(f"   {word:<9} {prose(message)}" for word, message in result.lines())]
+    return "".join(f"{line}\n" for line in blocks)

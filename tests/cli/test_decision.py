@@ -8,8 +8,8 @@ from datetime import date
 import numpy as np
 import pytest
 
-from ppo_doctor.cli.decision import Baseline, KnownFault, decide
-from ppo_doctor.cli.policy import Allowed, Policy, parse_budget
+from ppo_doctor.cli.gate import decide
+from ppo_doctor.cli.policy import Allowed, Baseline, KnownFault, Policy, parse_budget
 from ppo_doctor.model.errors import ExitCode
 from ppo_doctor.model.run import Axis, Run, Series
 from ppo_doctor.model.words import Severity

@@ -387,10 +387,9 @@ def test_the_schema_refuses_a_ruling_that_contradicts_itself(cli, validate):
 def test_a_value_that_is_not_finite_is_null():
     from ppo_doctor.diagnosis.gate_result import BudgetValue, GateItem, GateResult
     from ppo_doctor.model.errors import ExitCode
-    from ppo_doctor.report.gate import as_json
-    from ppo_doctor.report.json_report import dump
+    from ppo_doctor.report.json_report import dump, gate_payload
 
     spent = BudgetValue(metric="approx_kl", statistic="last", op="<", bound=1.0, value=float("nan"), runs=1)
     item = GateItem(kind="budget", name="approx_kl.last < 1", outcome="failed", message="…", budget=spent)
     result = GateResult(code=ExitCode.SICK, items=(item,))
-    assert json.loads(dump(as_json(replace(result, runs=("a",)))))["budgets"][0]["value"] is None
+    assert json.loads(dump(gate_payload(replace(result, runs=("a",)))))["budgets"][0]["value"] is None
