@@ -1,4 +1,4 @@
-"""`ppo-doctor analyze`: read, judge, report; and `inspect`: show what was read."""
+"""The commands `analyze` (diagnose runs) and `inspect` (show what was read)."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ from ppo_doctor.cli.options import (
     Together,
     Why,
     check_fail_on,
+    gather_runs,
+    load_rules,
     refuse_inputs,
     request_of,
     save_aliases,
@@ -44,7 +46,7 @@ from ppo_doctor.cli.output import places, report, report_error, write
 from ppo_doctor.model.errors import DoctorError, ExitCode, worst
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ppo_doctor.checks.rulepack import Pack
@@ -99,63 +101,41 @@ def analyze(
             from ppo_doctor.cli.interactive.terminal import check_terminal
 
             check_terminal(sources)
-        asked = request_of(framework, config, settings, steps, select, ignore, debug, alias)
-        request = replace(asked, names=tuple(names or ()), target_return=target_return)
-        saved = partial(save_aliases, request) if save_alias else None
-        gathered = partial(_gathered, sources, saved, together=together, separate=separate)
-        code = _analyze(
-            gathered, request, rules or [], reports, inputs, options, fail_on, interactive=interactive, jobs=jobs
-        )
+        request = request_of(framework, config, settings, steps, select, ignore, debug, alias)
+        request = replace(request, names=tuple(names or ()), target_return=target_return)
+        pack = load_rules(rules, request)
+        runs, errors = gather_runs(sources, together=together, separate=separate)
+        if save_alias:
+            save_aliases(request, runs)
+        code = _analyze(runs, errors, request, pack, reports, inputs, options, interactive=interactive, jobs=jobs)
     except DoctorError as error:
         report_error(error, reports, inputs)
         raise
     raise typer.Exit(code)
 
 
-def _gathered(
-    sources: Sequence[str], saved: Callable[[Sequence[RunSource]], None] | None, *, together: bool, separate: bool
-) -> tuple[list[RunSource], list[DoctorError]]:
-    """Return the runs that were asked for and what is missing; if that is all, it is the error.
-
-    `saved` keeps the names of the command line beside their logs.
-    """
-    from ppo_doctor.runs.discover import gather
-
-    runs, missing = gather(sources, together=together, separate=separate)
-    if not runs and len(missing) == 1:
-        raise missing[0]
-    if saved is not None:
-        saved(runs)
-    return runs, missing
-
-
 def _analyze(
-    gathered: Callable[[], tuple[list[RunSource], list[DoctorError]]],
+    runs: Sequence[RunSource],
+    errors: list[DoctorError],
     request: Request,
-    rules: Sequence[Path],
+    pack: Pack,
     reports: Sequence[Place],
     inputs: set[str],
     options: RenderOptions,
-    fail_on: str,
     *,
     interactive: bool,
     jobs: int | None,
 ) -> ExitCode:
-    from ppo_doctor.checks.rulepack import load_pack
     from ppo_doctor.cli.judge import judge_runs
-    from ppo_doctor.cli.policy import known_rules
     from ppo_doctor.diagnosis.gate_result import exit_code
 
-    pack = load_pack(rules)
-    known_rules(pack, (*request.select, *request.ignore))
-    runs, errors = gathered()
     codes: set[ExitCode] = set()
 
     def coded() -> Iterator[tuple[Run, Diagnosis]]:
-        # A bar would run into what is written to a terminal meanwhile.
+        # A progress bar would mix with reports that are written to a terminal meanwhile.
         shown = interactive or not (len(runs) > 1 and any(path is None for _, path in reports) and sys.stdout.isatty())
         for run, diagnosis in judge_runs(runs, errors, request, pack, jobs=jobs, shown=shown):
-            codes.add(exit_code(diagnosis, fail_on))
+            codes.add(exit_code(diagnosis, options.fail_on))
             yield run, diagnosis
             del run, diagnosis
 
@@ -169,14 +149,14 @@ def _analyze(
 
 
 def cases_of(judged: Sequence[tuple[Run, Diagnosis]], request: Request, pack: Pack) -> list[Case]:
-    """Return what the interactive report shows: these very diagnoses, and how to judge runs under other settings."""
+    """Return the cases of the interactive report: diagnosed runs, and how to judge them with other settings."""
     from ppo_doctor.cli.interactive.subjects import Case
     from ppo_doctor.diagnosis.analyze import diagnose
     from ppo_doctor.runs.config_runs import settable, supposed
 
     def rediagnose(run: Run, overrides: Mapping[str, ConfigValue]) -> tuple[Run, Diagnosis]:
-        under = supposed(run, overrides)
-        return under, diagnose(under, pack, request)
+        changed = supposed(run, overrides)
+        return changed, diagnose(changed, pack, request)
 
     return [
         Case(run=run, diagnosis=diagnosis, rediagnose=partial(rediagnose, run), settable=tuple(settable(run)))
@@ -185,7 +165,7 @@ def cases_of(judged: Sequence[tuple[Run, Diagnosis]], request: Request, pack: Pa
 
 
 def _files(formats: list[str] | None, output: Path | None) -> list[Place]:
-    """Return the reports to write beside the interactive one, which has standard output for itself.
+    """Return the reports to write in addition to the interactive one, which needs standard output.
 
     Raises:
         DoctorError: a format without a file (exit code 2).
@@ -214,18 +194,16 @@ def inspect(
     debug: Debug = False,
 ) -> None:
     """Show what was read: names, configuration, K, and which causes this log can decide."""
-    from ppo_doctor.checks.rulepack import load_pack
     from ppo_doctor.diagnosis.analyze import runs_of
-    from ppo_doctor.diagnosis.inspection import inspect as look
+    from ppo_doctor.diagnosis.inspection import inspect as inspect_run
     from ppo_doctor.report.inspection_text import render
-    from ppo_doctor.runs.discover import gather
 
     request = request_of(framework, config, settings, steps, None, None, debug, alias)
-    pack = load_pack(rules or [])
-    found, missing = gather([source])
+    pack = load_rules(rules, request)
+    sources, missing = gather_runs([source])
     if missing:
         raise missing[0]
     if save_alias:
-        save_aliases(request, found)
-    for run in (run for one in found for run in runs_of(one, request)):
-        write(render(look(run, pack), everything=all_keys), None)
+        save_aliases(request, sources)
+    for run in (run for one in sources for run in runs_of(one, request)):
+        write(render(inspect_run(run, pack), everything=all_keys), None)

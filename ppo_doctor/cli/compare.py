@@ -1,4 +1,4 @@
-"""`ppo-doctor compare`: compare two runs, reports or groups of seeds."""
+"""The command `compare`: compare two runs, reports or groups of seeds."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from ppo_doctor.cli.options import (
     Output,
     RuleFolders,
     Steps,
+    gather_runs,
+    load_rules,
     refuse_inputs,
     request_of,
 )
@@ -52,7 +54,8 @@ def compare(
     debug: Debug = False,
 ) -> None:
     """Put two runs side by side: reward, which metrics part and when, settings that differ, and what is wrong."""
-    from ppo_doctor.report import RenderOptions, comparison
+    from ppo_doctor.report import RenderOptions
+    from ppo_doctor.report import comparison as renderers
 
     if format not in COMPARED:
         raise DoctorError(f"no format '{format}' for a comparison", hint=", ".join(COMPARED), code=ExitCode.USAGE)
@@ -60,12 +63,12 @@ def compare(
     refuse_inputs(reports, sources, (), rules or [])
     try:
         request = request_of(framework, None, None, steps, None, None, debug, alias)
-        found = compare_sources(sources, request, rules or (), group=group)
+        comparison = compare_sources(sources, request, rules or (), group=group)
     except DoctorError as error:
         report_error(error, reports)
         raise
     options = RenderOptions(all=everything, color=False if no_color or output is not None else None)
-    write(getattr(comparison, COMPARED[format])(found, options), output, format)
+    write(getattr(renderers, COMPARED[format])(comparison, options), output, format)
 
 
 def compare_sources(sources: Sequence[str], request: Request, rules: Sequence[Path], *, group: bool) -> Comparison:
@@ -85,24 +88,22 @@ def compare_sources(sources: Sequence[str], request: Request, rules: Sequence[Pa
 
 
 def _sides(sources: Sequence[str], request: Request, rules: Sequence[Path], *, group: bool) -> list[Side]:
-    from ppo_doctor.checks.rulepack import load_pack
     from ppo_doctor.cli.policy import read_report
     from ppo_doctor.diagnosis.analyze import diagnose, runs_of
     from ppo_doctor.diagnosis.divergence import grouped
     from ppo_doctor.report.compare import side_of, side_of_report
-    from ppo_doctor.runs.discover import gather
 
-    pack = load_pack(rules)
+    pack = load_rules(rules, request)
     sides: list[Side] = []
     judged: list[tuple[Run, Diagnosis]] = []
     for text in sources:
         if _is_report(Path(text)):
             sides.append(side_of_report(read_report(Path(text))))
             continue
-        found, missing = gather([text])
+        runs, missing = gather_runs([text])
         if missing:
             raise missing[0]
-        judged += [(run, diagnose(run, pack, request)) for source in found for run in runs_of(source, request)]
+        judged += [(run, diagnose(run, pack, request)) for source in runs for run in runs_of(source, request)]
         if not group:
             sides += [side_of([pair]) for pair in judged]
             judged = []

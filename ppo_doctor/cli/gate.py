@@ -35,6 +35,7 @@ from ppo_doctor.cli.options import (
     Why,
     check_fail_on,
     complete_severity,
+    gather_runs,
     refuse_inputs,
     request_of,
 )
@@ -150,15 +151,12 @@ def run_gate(
     from ppo_doctor.checks.rulepack import load_pack
     from ppo_doctor.cli.judge import judge_runs
     from ppo_doctor.diagnosis.divergence import grouped
-    from ppo_doctor.runs.discover import gather
 
     pack = applied(policy, load_pack(policy.rules))
     known_rules(pack, (*request.select, *request.ignore))
     baseline = read_baseline(policy.baseline) if policy.baseline else None
-    found, errors = gather(sources)
-    if not found and len(errors) == 1:
-        raise errors[0]
-    judged = list(judge_runs(found, errors, _with_policy(request, policy), pack))
+    runs, errors = gather_runs(sources)
+    judged = list(judge_runs(runs, errors, _with_policy(request, policy), pack))
     results: dict[str, GateResult] = {}
     for seeds in grouped(judged) if group else [[pair] for pair in judged]:
         result = decide(seeds, policy, baseline)

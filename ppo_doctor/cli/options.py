@@ -1,4 +1,4 @@
-"""Options that commands share, and how they become a `Request`."""
+"""Options that commands share, and what commands make of them: a `Request`, rules and runs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ppo_doctor.model.errors import DoctorError, ExitCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ppo_doctor.checks.rulepack import Pack
     from ppo_doctor.cli.output import Place
     from ppo_doctor.runs.layouts import RunSource
     from ppo_doctor.runs.reading import Request
@@ -24,7 +25,7 @@ def refuse_inputs(
 ) -> None:
     """Refuse to write over an input, before anything is read or written.
 
-    Inputs are what the options name, the settings beside a log, and the nearest policy.
+    Inputs are the files that options name, configurations next to a log, and the nearest policy.
 
     Raises:
         DoctorError: a report would replace an input (exit code 2).
@@ -40,7 +41,11 @@ def refuse_inputs(
 
 
 def check_fail_on(fail_on: str) -> None:
-    """Refuse a severity that does not exist."""
+    """Refuse a severity that does not exist.
+
+    Raises:
+        DoctorError: it is none of `FAIL_ON` (exit code 2).
+    """
     from ppo_doctor.diagnosis.gate_result import FAIL_ON
 
     if fail_on not in FAIL_ON:
@@ -57,7 +62,7 @@ def request_of(
     debug: bool,
     alias: Sequence[str] | None = None,
 ) -> Request:
-    """Return how to read and judge, from the options that commands share, and the names that the project gives."""
+    """Return the request that common options and the aliases of the project make."""
     from ppo_doctor.cli.policy import project_aliases
     from ppo_doctor.runs.reading import Request
     from ppo_doctor.trainers.aliases import parse_alias
@@ -76,11 +81,41 @@ def request_of(
     )
 
 
-def save_aliases(request: Request, runs: Sequence[RunSource]) -> None:
-    """Write the names of the command line into the `ppo-doctor.toml` beside the log of each run.
+def load_rules(folders: Sequence[Path] | None, request: Request) -> Pack:
+    """Load the built-in rules and those of some folders, and check the names that a request selects or ignores.
 
     Raises:
-        DoctorError: there are none, there is no file beside which to write, or it cannot be written (exit code 2).
+        DoctorError: a folder cannot be loaded, or a rule does not exist (exit code 2).
+    """
+    from ppo_doctor.checks.rulepack import load_pack
+    from ppo_doctor.cli.policy import known_rules
+
+    pack = load_pack(folders or [])
+    known_rules(pack, (*request.select, *request.ignore))
+    return pack
+
+
+def gather_runs(
+    sources: Sequence[str], *, together: bool = False, separate: bool = False
+) -> tuple[list[RunSource], list[DoctorError]]:
+    """Return the runs that sources name, and an error for each source that is missing.
+
+    Raises:
+        DoctorError: the only source is missing.
+    """
+    from ppo_doctor.runs.discover import gather
+
+    runs, missing = gather(sources, together=together, separate=separate)
+    if not runs and len(missing) == 1:
+        raise missing[0]
+    return runs, missing
+
+
+def save_aliases(request: Request, runs: Sequence[RunSource]) -> None:
+    """Write the aliases of the command line into the `ppo-doctor.toml` next to the log of each run.
+
+    Raises:
+        DoctorError: there are no aliases, the log is stdin, or the file cannot be written (exit code 2).
     """
     from ppo_doctor.trainers.aliases import save
 
@@ -123,43 +158,43 @@ def seconds(option: str, text: str) -> float:
 
 
 def complete_format(incomplete: str) -> list[str]:
-    """Return the formats that begin so."""
+    """Return the formats that begin with some text."""
     from ppo_doctor.report import FORMATS
 
     return [name for name in FORMATS if name.startswith(incomplete)]
 
 
 def complete_severity(incomplete: str) -> list[str]:
-    """Return the values of --fail-on that begin so."""
+    """Return the values of --fail-on that begin with some text."""
     from ppo_doctor.diagnosis.gate_result import FAIL_ON
 
     return [name for name in FAIL_ON if name.startswith(incomplete)]
 
 
 def complete_framework(incomplete: str) -> list[str]:
-    """Return the frameworks whose names begin so."""
+    """Return the frameworks whose names begin with some text."""
     from ppo_doctor.trainers.detection import profiles
 
     return sorted(name for name in profiles() if name.startswith(incomplete))
 
 
 def complete_alias(incomplete: str) -> list[str]:
-    """Return NAME=METRIC for the metrics, settings and clocks that begin as what stands behind the `=`."""
+    """Return NAME=METRIC for the metrics, settings and clocks that begin with the text after the `=`."""
     from ppo_doctor.trainers.aliases import targets
 
-    name, equals, begun = incomplete.rpartition("=")
-    return [f"{name}={target}" for target in targets() if target.startswith(begun)] if equals else []
+    name, equals, start = incomplete.rpartition("=")
+    return [f"{name}={target}" for target in targets() if target.startswith(start)] if equals else []
 
 
 def complete_rule(incomplete: str) -> list[str]:
-    """Return the built-in rules whose names begin so."""
+    """Return the built-in rules whose names begin with some text."""
     from ppo_doctor.checks.rulepack import load_pack
 
     return sorted(rule.name for rule in load_pack().rules if rule.name.startswith(incomplete))
 
 
 def complete_name(incomplete: str) -> list[str]:
-    """Return the names that begin so and have a page: what `explain` explains."""
+    """Return the names of pages of `explain` that begin with some text."""
     from ppo_doctor.checks.rulepack import load_pack
     from ppo_doctor.cli.pages import entries
 

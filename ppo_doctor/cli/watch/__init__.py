@@ -1,4 +1,4 @@
-"""`ppo-doctor watch`: follow a run that is still writing."""
+"""The command `watch`: follow a run that is still writing."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ppo_doctor.cli.options import (
     Select,
     Settings,
     check_fail_on,
+    load_rules,
     request_of,
     seconds,
 )
@@ -51,8 +52,6 @@ def watch(
     debug: Debug = False,
 ) -> None:
     """Follow a run that is still writing; --fail-on ends it with 1 at the first confirmed cause."""
-    from ppo_doctor.checks.rulepack import load_pack
-    from ppo_doctor.cli.policy import known_rules
     from ppo_doctor.cli.watch.command import run_watch
     from ppo_doctor.cli.watch.session import Options
 
@@ -62,8 +61,7 @@ def watch(
     idle = None if until_idle is None else seconds("--until-idle", until_idle)
     every = seconds("--interval", interval)
     request = request_of(framework, config, settings, None, select, ignore, debug, alias)
-    pack = load_pack(rules or [])
-    known_rules(pack, (*request.select, *request.ignore))
+    pack = load_rules(rules, request)
     options = Options(interval=every, fail_on=fail_on, until_idle=idle)
     color = False if no_color else None
     code = run_watch(path, pack, request, options, on_finding=on_finding, plain=plain, quiet=quiet, color=color)
