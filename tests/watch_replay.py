@@ -22,8 +22,8 @@ from lab.numpy_lab import FAULTS, RunRecord, run, write
 from lab.numpy_lab.presets import dialect_task
 from lab.numpy_lab.sound_runs import sound_runs
 from ppo_doctor.checks.rulepack import Pack, load_pack
-from ppo_doctor.cli.watch.events import Event
 from ppo_doctor.cli.watch.log import WatchedLog
+from ppo_doctor.cli.watch.monitor import Event
 from ppo_doctor.cli.watch.session import Clock, Options, Session, View
 from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.model.errors import ExitCode
@@ -52,7 +52,7 @@ class Recorder:
 
     events: list[Event] = field(default_factory=list)
 
-    def tell(self, event: Event) -> None:
+    def show(self, event: Event) -> None:
         self.events.append(event)
 
     def update(self, view: View) -> None:

@@ -1,4 +1,4 @@
-"""`ppo-doctor watch`: its options and signals, and the command of `--on-finding` with its time limit."""
+"""Run `ppo-doctor watch`: signals, plain output, and the command of `--on-finding` with its time limit."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from datetime import datetime
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
-from ppo_doctor.cli.watch.events import Event, PlainScreen
 from ppo_doctor.cli.watch.log import WatchedLog
+from ppo_doctor.cli.watch.monitor import Event
 from ppo_doctor.cli.watch.session import Session
 from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.model.errors import DoctorError, ExitCode
@@ -25,16 +26,41 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ppo_doctor.checks.rulepack import Pack
-    from ppo_doctor.cli.watch.session import Options
+    from ppo_doctor.cli.watch.session import Options, View
     from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
     from ppo_doctor.report.json_report import Json
 
 #: Seconds that a command may take.
 LONGEST = 30.0
+#: Signals that end the watching: the user's, the end of the job, and that of the terminal.
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+#: Kinds of events that are printed with --quiet.
+LOUD = ("cause", "cleared", "verdict", "problem", "end")
+
+
+class PlainScreen:
+    """Prints each event as one line on standard output; raises KeyboardInterrupt when nobody reads any more."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._left = False
+
+    def show(self, event: Event) -> None:
+        """Print one event with the time of day, the only use of the wall clock."""
+        if self._quiet and event.kind not in LOUD:
+            return
+        sys.stdout.write(event.line(f"{datetime.now():%Y-%m-%d %H:%M:%S}") + "\n")
+        sys.stdout.flush()
+        if getattr(sys.stdout, "left", False) and not self._left:  # see streams.Output
+            self._left = True  # the last events are written to nobody, and must not interrupt again
+            raise KeyboardInterrupt
+
+    def update(self, view: View) -> None:
+        """Show nothing between events."""
 
 
 class Hook:
-    """Runs a command for each confirmed cause, without a shell; commands run in threads beside the watching."""
+    """Runs a command for each confirmed cause, without a shell, in threads of its own."""
 
     def __init__(self, command: str, *, longest: float = LONGEST) -> None:
         try:
@@ -48,24 +74,24 @@ class Hook:
         self._running: list[Future[list[Event]]] = []
 
     def start(self, diagnosis: Diagnosis, cause: RankedCause, step: int | None) -> None:
-        """Start the command for a cause; what goes wrong is an event of `poll` or `drain`."""
+        """Start the command for a cause; `poll` and `drain` return its failure as an event."""
         self._running.append(self._threads.submit(self._run, finding(diagnosis, cause, step)))
 
     def poll(self) -> list[Event]:
-        """Return what went wrong with commands that have ended or took too long."""
+        """Return the failures of commands that have ended or took too long."""
         ended = [running for running in self._running if running.done()]
         self._running = [running for running in self._running if running not in ended]
         return [event for running in ended for event in running.result()]
 
     def drain(self) -> list[Event]:
-        """Wait for commands that still run, and return what went wrong with them."""
+        """Wait for commands that still run, and return their failures."""
         wait(self._running)
         return self.poll()
 
-    def _run(self, given: str) -> list[Event]:
-        """Run the command; files instead of pipes, so that nothing that it started keeps us waiting."""
+    def _run(self, text: str) -> list[Event]:
+        """Run the command with files as its streams: a pipe would stay open in processes that it starts."""
         with TemporaryFile() as stdin, TemporaryFile() as stderr:
-            stdin.write(given.encode())
+            stdin.write(text.encode())
             stdin.seek(0)
             try:
                 process = subprocess.Popen(  # noqa: S603 - the user's own command
@@ -87,7 +113,7 @@ class Hook:
 
 
 def finding(diagnosis: Diagnosis, cause: RankedCause, step: int | None) -> str:
-    """Return a cause with its run as JSON: the objects of the report of `--format json`, and `step`, the last one."""
+    """Return a cause with its run as JSON, in the form of `--format json`, and with `step`, the last one."""
     whole = payload(diagnosis)
     fired = {entry.finding for entry in cause.ledger if entry.status == "fired"}
     chosen: dict[str, Json] = {name: whole[name] for name in ("schema_version", "tool", "run", "verdict")}
@@ -97,7 +123,7 @@ def finding(diagnosis: Diagnosis, cause: RankedCause, step: int | None) -> str:
 
 
 def _named(entries: Json, key: str, names: set[str]) -> list[Json]:
-    """Return the objects of a list that are named so."""
+    """Return the objects of a list whose `key` is one of `names`."""
     listed = entries if isinstance(entries, list) else []
     return [entry for entry in listed if isinstance(entry, dict) and entry[key] in names]
 
@@ -117,10 +143,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 def _unusable(command: str, why: str) -> DoctorError:
     hint = "quote it as for a shell; for a pipe or a redirection give a shell: --on-finding \"sh -c '…'\""
     return DoctorError(f"--on-finding {json.dumps(command)}: {why}", hint=hint, code=ExitCode.USAGE)
-
-
-#: Signals that end the watching: the wish to, the end of the job, and that of the terminal.
-ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 def run_watch(

@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ppo_doctor.cli.watch.events import duration
 from ppo_doctor.cli.watch.monitor import late_says
+from ppo_doctor.cli.watch.session import duration
 from ppo_doctor.diagnosis.gate_result import faults
 from ppo_doctor.report import RenderOptions, render
 from ppo_doctor.report.escape import plain, prose
@@ -26,15 +26,14 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ppo_doctor.cli.watch.events import Event
-    from ppo_doctor.cli.watch.monitor import Monitor
+    from ppo_doctor.cli.watch.monitor import Event, Monitor
     from ppo_doctor.cli.watch.session import View
     from ppo_doctor.model.run import FloatArray, Run
     from ppo_doctor.report.summary import Row, Summary
 
 #: Seconds between redraws while nothing happens: enough for the words "nothing new for 40 s".
 IDLE_REDRAW = 5.0
-#: Values of a series that are looked at one by one.
+#: Values of a series that are drawn one by one.
 DRAWN = 1_000
 #: Lines that are no curves: title, facts, outcome, and the blank lines between parts.
 _FRAME = 8
@@ -48,11 +47,11 @@ class LiveScreen:
         self._console = console
         self._drawn: tuple[object, ...] = ()
 
-    def tell(self, event: Event) -> None:
+    def show(self, event: Event) -> None:
         """Leave events to the next drawing."""
 
     def update(self, view: View) -> None:
-        """Draw anew when something happened, or the time shown has moved on."""
+        """Draw the view again if it changed, or the time that it shows has."""
         state = _state(view, self._console)
         if state != self._drawn:
             self._drawn = state
@@ -71,7 +70,7 @@ class LiveScreen:
 
 @contextmanager
 def live_screen(*, color: bool | None) -> Iterator[LiveScreen]:
-    """Take over the terminal, and give it back whatever happens."""
+    """Show the live view on the alternate screen, and restore the terminal in any case."""
     console = Console(no_color=True if color is False or os.environ.get("NO_COLOR") else None, highlight=False)
     with Live(console=console, screen=True, auto_refresh=False, transient=True) as live:
         yield LiveScreen(live, console)
@@ -105,12 +104,12 @@ def _title(view: View) -> Text:
     style = VERDICT_STYLE[diagnosis.verdict] if diagnosis else "bold"
     title = Text(no_wrap=True, overflow="ellipsis")
     title.append(f" {verdict} ", f"{style} reverse")
-    title.append(f"  {_heard(view)}  ")
+    title.append(f"  {_status(view)}  ")
     title.append(plain(view.target), "bold")
     return title
 
 
-def _heard(view: View) -> str:
+def _status(view: View) -> str:
     if view.trouble:
         return prose(view.trouble)
     if view.silent is None:
@@ -119,20 +118,19 @@ def _heard(view: View) -> str:
     return f"nothing new for {duration(silent)} · Ctrl-C ends" if silent >= IDLE_REDRAW else "live · Ctrl-C ends"
 
 
-def _problems(monitor: Monitor, told: Summary, width: int) -> list[Text]:
-    """Return the problems as far as they are known, each with what to do; those not yet confirmed say so."""
+def _problems(monitor: Monitor, summary: Summary, width: int) -> list[Text]:
+    """Return the problems, each with its first remedy; those that are not confirmed yet are marked."""
     firm = {cause.id for cause in faults(monitor.diagnosis)} if monitor.diagnosis is not None else set()
     pending = {cause.id for cause in monitor.pending}
     page = Page(width=width)
-    for problem in told.problems:
-        waits = problem.cause in pending
+    for problem in summary.problems:
+        is_pending = problem.cause in pending
         style = SEVERITY_STYLE.get(problem.severity, "dim") if problem.cause in firm else "dim"
-        sure = "not yet confirmed" if waits else (problem.why[0].confidence if problem.why else "")
+        sure = "not yet confirmed" if is_pending else (problem.why[0].confidence if problem.why else "")
         since = f" · {bound(f'since step {problem.since}')}" if problem.since is not None else ""
-        mark = Span("● " if problem.cause in firm and not waits else "○ ", style)
-        standing = " · ".join(filter(None, (bound(sure), problem.severity.value)))
-        about = Span(f" – {standing}{since}", "dim")
-        page.add((mark, Span(flowing(problem.title), "bold"), about), 0, 2)
+        mark = Span("● " if problem.cause in firm and not is_pending else "○ ", style)
+        about = " · ".join(filter(None, (bound(sure), problem.severity.value)))
+        page.add((mark, Span(flowing(problem.title), "bold"), Span(f" – {about}{since}", "dim")), 0, 2)
         for action in problem.do[:1]:
             page.labelled(Span("do", "bold"), remedy_says(action), 2, 4)
     return [Text.assemble(*((span.text, span.style) for span in line)) for line in page.lines]
@@ -143,12 +141,10 @@ def _curves(run: Run, rows: Sequence[Row], width: int) -> Table:
     table = Table.grid(padding=(0, 2))
     for justify in ("left", "left", "right", "left"):
         table.add_column(no_wrap=True, justify=justify)
-    beside = [
-        " ".join(filter(None, (f"usual {prose(row.usual)}" * bool(row.usual), prose(row.remark)))) for row in rows
-    ]
+    notes = [" ".join(filter(None, (f"usual {prose(row.usual)}" * bool(row.usual), prose(row.remark)))) for row in rows]
     keys = [key_of(row.name, row.key) for row in rows]
-    taken = max(map(len, keys), default=0) + max(map(len, beside), default=0) + 18
-    for row, key, words in zip(rows, keys, beside, strict=True):
+    taken = max(map(len, keys), default=0) + max(map(len, notes), default=0) + 18
+    for row, key, words in zip(rows, keys, notes, strict=True):
         series = run.series[row.name]
         curve = Text(sparkline(_thinned(series.values).tolist(), max(10, width - taken)), "cyan")
         table.add_row(key, curve, short(float(series.values[-1])), Text(words, "dim"))
@@ -156,7 +152,7 @@ def _curves(run: Run, rows: Sequence[Row], width: int) -> Table:
 
 
 def _thinned(values: FloatArray) -> FloatArray:
-    """Return at most some thousand values that draw the same: of each stretch the oddest, as `sparkline` would take."""
+    """Return at most about 2 * `DRAWN` values: of each stretch the one farthest from the median, as in `sparkline`."""
     import numpy as np
 
     size = len(values) // DRAWN
@@ -172,10 +168,10 @@ def _thinned(values: FloatArray) -> FloatArray:
 
 def _events(view: View, room: int) -> list[Text]:
     newest = list(view.events)[-room:] if room > 0 else []
-    return [_line(_told(event), "" if event.kind == "cause" else "dim") for event in newest]
+    return [_line(_event_line(event), "" if event.kind == "cause" else "dim") for event in newest]
 
 
-def _told(event: Event) -> str:
+def _event_line(event: Event) -> str:
     step = "" if event.step is None else f"step {event.step}"
     return f"{event.kind:<8} {step:<10} {prose(event.text)}"
 

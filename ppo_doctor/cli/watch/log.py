@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ppo_doctor.cli.watch.events import Event
+from ppo_doctor.cli.watch.monitor import Event
 from ppo_doctor.diagnosis.analyze import runs_of
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.opening import plain_file
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from ppo_doctor.runs.log import Log
     from ppo_doctor.runs.reading import Request
 
-#: Containers that grow at their end; a trainer writes any other anew.
+#: Containers that grow at their end; trainers rewrite all others as a whole.
 GROWING = ("jsonl", "csv", "console", "tfevents", "wandb")
-#: Looks after which a file that is written anew is read although it is still changing.
+#: Looks after which a rewritten file is read although it is still changing.
 MOST_LOOKS = 5
-#: Bytes before the former end of a file by which one that was written anew is recognised.
+#: Bytes before the former end of a file that are compared to recognise a rewritten one.
 MARK = 64
 #: Searching a folder may take one part in this many of a processor's time, at one look a second.
 SHARE = 50
@@ -44,10 +44,10 @@ class FileState:
 
 
 class WatchedLog:
-    """A log, or a folder in which one lies or will lie; each reading is one of the whole log, as `analyze` reads it.
+    """A log, or a folder that contains or will contain one; each reading reads the whole log, as `analyze` does.
 
-    `changed` tells whether there is anything that the last reading did not see, `arrivals` counts how often something
-    new was found, and `former` is what stood in the file before another took its place, until `settle` is called.
+    `changed` is whether there is anything new since the last reading, `arrivals` counts how often something new was
+    found, and `former` is the content of a file that another one replaced, until `settle` is called.
     """
 
     def __init__(self, target: str | Path, request: Request) -> None:
@@ -60,8 +60,8 @@ class WatchedLog:
         self._request = request
         self._source: RunSource | None = None
         self._states: dict[str, FileState] = {}
-        #: what the file held at the last reading, the bytes before its end then with their place, and what was kept
-        #: of files before it
+        #: content of the file at the last reading, the bytes before its end then with their offset, and the content
+        #: of files before it that belong to the run
         self._last: Log | None = None
         self._mark = (0, b"")
         self._kept: Log | None = None
@@ -70,20 +70,20 @@ class WatchedLog:
         #: looks until the folder is searched again
         self._pause = 0
         self._trouble: str | None = None
-        #: the working directory that a relative target was meant in
-        self._place: Path | None = None
+        #: the working directory at the start, which a relative target refers to
+        self._folder: Path | None = None
         if not self.target.is_absolute():
             with suppress(OSError):  # a working directory that is gone already
-                self._place = Path.cwd()
+                self._folder = Path.cwd()
 
     @property
     def ready(self) -> bool:
-        """Return whether it is worth reading: it changed, and a document is not being written just now."""
+        """Return whether to read the log now: it changed, and if it is a document, it is not being written."""
         grows = self._last is None or self._last.container in GROWING
         return self.changed and (grows or not self._restless or self._restless >= MOST_LOOKS)
 
     def look(self) -> list[Event]:
-        """Look at the files once without reading them; what cannot be looked at is an event."""
+        """Look at the files once without reading them; a file that cannot be read is an event."""
         try:
             self._stay()
             return self._search() + self._compare()
@@ -121,10 +121,10 @@ class WatchedLog:
         return self._runs(growing=False)
 
     def _stay(self) -> None:
-        """Go where another folder took the place of the one that we work in, which a move took along."""
+        """Return to the path of the working directory if that was moved away and another took its path."""
         with suppress(OSError):
-            if self._place is not None and not self._place.samefile("."):
-                os.chdir(self._place)
+            if self._folder is not None and not self._folder.samefile("."):
+                os.chdir(self._folder)
 
     def _runs(self, *, growing: bool) -> list[Run]:
         if self._source is None:
@@ -168,7 +168,7 @@ class WatchedLog:
         return self._once("file", f"{self.target}: {what}; waiting")
 
     def _in_folder(self) -> RunSource | None:
-        """Return the run of a folder: the one that is followed, else the first that was not just moved away."""
+        """Return the run of a folder: the followed one, else the first whose file was not just renamed."""
         try:
             sources = [source for source in sources_in(self.target) if source.logs or source.perhaps or source.tensors]
         except DoctorError:
@@ -179,7 +179,7 @@ class WatchedLog:
         return ours[0] if ours else next(others, None)
 
     def _follow(self, source: RunSource) -> list[Event]:
-        """Take the likeliest file of a run for the one that it is known by, unless it has one already."""
+        """Follow the likeliest file of a run, unless one of its files is followed already."""
         before, path = self.path, Path(source.likeliest)
         if before == path or (before is not None and str(before) in source.logs + source.perhaps):
             return []
@@ -218,7 +218,7 @@ class WatchedLog:
         return _state_of(moved) if moved is not None else state
 
     def _cut(self, path: str, before: FileState, state: FileState) -> list[Event]:
-        """Set aside what stood in the file if another one begins, and say so."""
+        """Set the content of a file aside if the file was replaced, cut or rewritten, and return the event."""
         moved, log = None, self._last
         if state.identity != before.identity:
             moved, why = self._moved_to(path), "another file took its place"
@@ -236,7 +236,7 @@ class WatchedLog:
         return [Event(kind="file", text=f"{path}: {why}" + (f" ({moved})" if moved else ""))]
 
     def _set_aside(self, log: Log | None) -> bool:
-        """Make what a file held the former part, unless it is a document; return whether it was done."""
+        """Make the content of a file the former part, unless it is a document; return whether it was done."""
         if log is None or log.container not in GROWING:
             return False
         # Several files may have come and gone before anybody judged.
@@ -245,7 +245,7 @@ class WatchedLog:
         return True
 
     def _moved_to(self, path: str) -> str | None:
-        """Return where in its folder the file lies that was at a path."""
+        """Return the new path, in the same folder, of a file that was renamed."""
         before = self._states.get(path)
         try:
             with os.scandir(Path(path).parent) as entries:
@@ -255,7 +255,7 @@ class WatchedLog:
         return str(Path(moved[0])) if moved else None
 
     def _once(self, kind: Literal["file", "problem"], text: str) -> list[Event]:
-        """Return an event the first time in a row that there is reason for it."""
+        """Return an event, or nothing if the event before had the same text."""
         before, self._trouble = self._trouble, text
         return [] if text == before else [Event(kind=kind, text=text)]
 
@@ -292,7 +292,7 @@ def _state_of(path: str) -> FileState | None:
 
 
 def _is(path: str, state: FileState) -> bool:
-    """Return whether a path leads to a file, whatever it was called before."""
+    """Return whether the file at a path is the one of a state, by device and inode."""
     now = _state_of(path)
     return now is not None and now.identity == state.identity
 

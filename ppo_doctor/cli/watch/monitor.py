@@ -1,15 +1,15 @@
-"""Turn successive diagnoses into events; a cause is confirmed after it has led for some updates."""
+"""Turn successive diagnoses of a run into events; a cause is confirmed once it has led for some updates."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from ppo_doctor.cli.watch.events import Event
 from ppo_doctor.diagnosis.gate_result import NEVER, fails, faults
 from ppo_doctor.model.words import Severity
+from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND
 from ppo_doctor.report.phrases import outcome, remedy_says
 from ppo_doctor.report.summary import Summary, remedies, summarize
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import Run
     from ppo_doctor.model.words import Verdict
 
-#: Updates over which a proven cause must go on leading before it is told: an identity does not come and go, so this
-#: is for a log or a configuration that is half written when we look.
+#: file: what happened to the log; run: a run begins; cause: one is confirmed; cleared: a confirmed one is gone;
+#: verdict: it changed; silence: no new records, or records again; problem: what we could not do; end: why we stop.
+Kind = Literal["file", "run", "cause", "cleared", "verdict", "silence", "problem", "end"]
+#: Updates over which a proven cause must go on leading before it is reported: an identity does not come and go, so this
+#: is for a log or a configuration that is half written when it is read.
 STEADY_PROOF = 1
 #: The same for a cause without proof: in a young run statistics pass through what would be a fault later. No sound run
 #: of the lab passes through it (docs/watch.md), so this is a reserve for runs that the lab does not know.
@@ -30,23 +33,40 @@ STEADY_WITHOUT_PROOF = 4
 STEADY_SUSPICION = 8
 #: Updates for which a cause must be gone before it counts as gone, and a good verdict must hold.
 STEADY = 3
-#: Updates that are judged by themselves, too, once the run has twice as many: what began late in a long run weighs
-#: little in the whole of it. There only proofs count, for statistics of a stretch say nothing about a run.
+#: The last updates that are also judged by themselves, once the run has twice as many: a fault that began late has
+#: little weight in a long run. Of them only proofs count, because statistics of a part do not describe the run.
 RECENT = 40
 
 
-@dataclass(slots=True)
-class _Held:
-    """A leading cause: the update at which it was first and last seen to lead, and whether that was told.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that a watcher reports in one line."""
 
-    `diagnosis` is the one in which it leads: of the whole run, or of its last updates.
+    kind: Kind
+    text: str
+    #: last step of the run when it happened, None outside a run
+    step: int | None = None
+    severity: str | None = None
+
+    def line(self, time: str) -> str:
+        """Return the event as one line: time, step, kind, text."""
+        step = "-" if self.step is None else str(self.step)
+        kind = f"{self.kind} {self.severity}" if self.severity else self.kind
+        return f"{time}  step {step:<8}  {plain(kind):<14}  {prose(self.text)}"
+
+
+@dataclass(slots=True)
+class _Leader:
+    """A leading cause, the updates at which it was first and last seen to lead, and whether it was reported.
+
+    `diagnosis` is the one in which it leads: that of the whole run, or that of its last updates.
     """
 
     cause: RankedCause
     diagnosis: Diagnosis
     first: int
     last: int
-    told: bool = False
+    reported: bool = False
 
     @property
     def needs(self) -> int:
@@ -57,33 +77,33 @@ class _Held:
 class Monitor:
     """Follows the diagnoses of one run.
 
-    `confirmed` collects the causes told since it was last emptied, for those who act on them.
+    `confirmed` collects the causes that were confirmed since it was last emptied, with their diagnoses.
     """
 
     def __init__(self, *, fail_on: str = NEVER) -> None:
         self.fail_on = fail_on
         self.diagnosis: Diagnosis | None = None
         self.run: Run | None = None
-        #: the last diagnosis as people are told it
+        #: summary of the last diagnosis
         self.story: Summary | None = None
         self.updates = 0
-        #: the verdict that was told last
+        #: the verdict that was reported last
         self.verdict: Verdict | None = None
         self.confirmed: list[tuple[Diagnosis, RankedCause]] = []
-        #: confirmed causes of a finished run of which the whole of it says nothing, but its last updates still do
+        #: confirmed causes of a finished run that the whole run does not show, but its last updates still do
         self.late: list[RankedCause] = []
-        self._held: dict[str, _Held] = {}
+        self._leaders: dict[str, _Leader] = {}
         self._verdict_since: tuple[Verdict, int] | None = None
 
     @property
     def failing(self) -> RankedCause | None:
         """Return the first confirmed cause at or above the severity that was asked for."""
-        told = (held.cause for held in self._held.values() if held.told)
-        return next((cause for cause in told if at_or_above(cause, self.fail_on)), None)
+        reported = (leader.cause for leader in self._leaders.values() if leader.reported)
+        return next((cause for cause in reported if at_or_above(cause, self.fail_on)), None)
 
     @property
     def says(self) -> str:
-        """Return the verdict, the problems with what cannot be told from them, and what became of the run."""
+        """Return the verdict, the problems with their possible causes, and the outcome, in one line."""
         if self.story is None:
             return ""
         problems = (
@@ -94,12 +114,12 @@ class Monitor:
     @property
     def pending(self) -> list[RankedCause]:
         """Return the causes that lead and have not been confirmed yet."""
-        return [held.cause for held in self._held.values() if not held.told]
+        return [leader.cause for leader in self._leaders.values() if not leader.reported]
 
     def take(self, run: Run, diagnosis: Diagnosis, judge: Callable[[Run], Diagnosis]) -> list[Event]:
-        """Take a new judgement of the run; `judge` is asked what it would have been some updates ago.
+        """Take a new diagnosis of the run and return what it changes; `judge` diagnoses earlier states of the run.
 
-        Without new updates nothing is confirmed: the same records say the same thing again.
+        Without new updates nothing is confirmed, because the same records give the same diagnosis again.
         """
         before, self.updates = self.updates, updates(run)
         self._now(run, diagnosis)
@@ -110,53 +130,57 @@ class Monitor:
         if recent is not None:
             of_late = judge(recent)
             self._see(of_late, proven(of_late))
-        for ago in sorted({held.needs for held in self._held.values() if held.first == self.updates}):
+        for ago in sorted({leader.needs for leader in self._leaders.values() if leader.first == self.updates}):
             self._look_back(run, judge, before, ago)
         return [*self._confirm(), *self._clear(), *self._judge(diagnosis)]
 
     def finish(self, run: Run, diagnosis: Diagnosis, judge: Callable[[Run], Diagnosis]) -> None:
-        """Take the judgement of the finished log, and find the confirmed causes that only its last updates prove."""
+        """Take the diagnosis of the finished log, and find the confirmed causes that only its last updates prove."""
         self._now(run, diagnosis)
         known = {cause.id for cause in faults(diagnosis)}
-        told = {name for name, held in self._held.items() if held.told and name not in known}
-        recent = lately(run) if told else None
-        self.late = [cause for cause in proven(judge(recent)) if cause.id in told] if recent is not None else []
+        reported = {name for name, leader in self._leaders.items() if leader.reported and name not in known}
+        recent = lately(run) if reported else None
+        self.late = [cause for cause in proven(judge(recent)) if cause.id in reported] if recent is not None else []
 
     def _now(self, run: Run, diagnosis: Diagnosis) -> None:
         self.run, self.diagnosis, self.story = run, diagnosis, summarize(diagnosis, run)
 
     def _see(self, diagnosis: Diagnosis, causes: Sequence[RankedCause]) -> None:
-        """Note which causes lead; what the whole run says of a cause goes before what its last updates say."""
+        """Note which causes lead; a diagnosis of the whole run replaces one of its last updates."""
         for cause in causes:
-            held = self._held.setdefault(cause.id, _Held(cause, diagnosis, self.updates, self.updates))
-            if held.last < self.updates or diagnosis is self.diagnosis:
-                held.cause, held.diagnosis, held.last = cause, diagnosis, self.updates
+            leader = self._leaders.setdefault(cause.id, _Leader(cause, diagnosis, self.updates, self.updates))
+            if leader.last < self.updates or diagnosis is self.diagnosis:
+                leader.cause, leader.diagnosis, leader.last = cause, diagnosis, self.updates
 
     def _look_back(self, run: Run, judge: Callable[[Run], Diagnosis], before: int, ago: int) -> None:
-        """Count causes that led some updates ago already, where so many updates came at once that nobody looked."""
+        """Find causes that already led some updates ago, if more updates than that came since the last diagnosis."""
         was = as_it_was(run, ago) if before < self.updates - ago else None
         if was is None:
             return
         recent = lately(was)
         led = [*faults(judge(was)), *(proven(judge(recent)) if recent else [])]
-        for held in (held for held in self._held.values() if held.cause.id in {cause.id for cause in led}):
-            held.first = min(held.first, self.updates - ago)
+        for leader in (leader for leader in self._leaders.values() if leader.cause.id in {cause.id for cause in led}):
+            leader.first = min(leader.first, self.updates - ago)
 
     def _confirm(self) -> list[Event]:
         events = []
-        for held in self._held.values():
-            if not held.told and held.last == self.updates and self.updates - held.first >= held.needs:
-                held.told = True
-                self.confirmed.append((held.diagnosis, held.cause))
-                says = cause_says if held.diagnosis is self.diagnosis else late_says
-                events.append(self._event("cause", says(held.cause), held.cause.severity))
+        for leader in self._leaders.values():
+            if not leader.reported and leader.last == self.updates and self.updates - leader.first >= leader.needs:
+                leader.reported = True
+                self.confirmed.append((leader.diagnosis, leader.cause))
+                says = cause_says if leader.diagnosis is self.diagnosis else late_says
+                events.append(self._event("cause", says(leader.cause), leader.cause.severity))
         return events
 
     def _clear(self) -> list[Event]:
-        gone = [held for held in self._held.values() if self.updates - held.last >= (STEADY if held.told else 1)]
-        for held in gone:
-            del self._held[held.cause.id]
-        texts = [f"no longer what explains the run: {held.cause.title}" for held in gone if held.told]
+        gone = [
+            leader
+            for leader in self._leaders.values()
+            if self.updates - leader.last >= (STEADY if leader.reported else 1)
+        ]
+        for leader in gone:
+            del self._leaders[leader.cause.id]
+        texts = [f"no longer what explains the run: {leader.cause.title}" for leader in gone if leader.reported]
         return [self._event("cleared", text) for text in texts]
 
     def _judge(self, diagnosis: Diagnosis) -> list[Event]:
@@ -168,14 +192,14 @@ class Monitor:
         return [self._event("verdict", self.says)]
 
     def _patience(self, diagnosis: Diagnosis) -> int:
-        """Return the updates for which a verdict must hold: bad news without a confirmed cause may pass."""
+        """Return the updates for which a verdict must hold: longer for a bad one without a confirmed cause."""
         bad = diagnosis.verdict in ("unhealthy", "warning")
-        confirmed = any(held.told and held.last == self.updates for held in self._held.values())
+        confirmed = any(leader.reported and leader.last == self.updates for leader in self._leaders.values())
         return STEADY_SUSPICION if bad and not confirmed else STEADY
 
-    def _event(self, kind: str, text: str, severity: str | None = None) -> Event:
+    def _event(self, kind: Kind, text: str, severity: str | None = None) -> Event:
         step = self.run.steps[1] if self.run and self.run.steps else None
-        return Event(kind=kind, text=text, step=step, severity=severity)  # type: ignore[arg-type]
+        return Event(kind=kind, text=text, step=step, severity=severity)
 
 
 def proven(diagnosis: Diagnosis) -> list[RankedCause]:
@@ -184,7 +208,7 @@ def proven(diagnosis: Diagnosis) -> list[RankedCause]:
 
 
 def at_or_above(cause: RankedCause, fail_on: str) -> bool:
-    """Tell whether a cause is one that `--fail-on` acts on."""
+    """Return whether a cause is one that `--fail-on` acts on."""
     return fail_on != NEVER and fails(cause, Severity(fail_on))
 
 
@@ -201,12 +225,12 @@ def late_says(cause: RankedCause) -> str:
 
 
 def updates(run: Run) -> int:
-    """Return the number of updates logged: the records of the typical series, for some are logged more often."""
+    """Return the number of logged updates: the median length of the series, because some are logged more often."""
     return median_low([len(series) for series in run.series.values()] or [0])
 
 
 def as_it_was(run: Run, ago: int) -> Run | None:
-    """Return the run as it was some updates ago, None when it had not begun."""
+    """Return the run as it was some updates ago, None if it had not begun."""
     typical = updates(run)
     if typical <= ago:
         return None
@@ -215,7 +239,7 @@ def as_it_was(run: Run, ago: int) -> Run | None:
 
 
 def lately(run: Run) -> Run | None:
-    """Return the last updates of a run that has many, else None."""
+    """Return the last updates of a long run, None for a shorter one."""
     typical = updates(run)
     if typical < 2 * RECENT:
         return None

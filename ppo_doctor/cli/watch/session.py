@@ -1,4 +1,4 @@
-"""The loop of a watcher: look, judge what is new, report, and stop."""
+"""The loop of a watcher: look at the files, judge new records, report events, and stop."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from ppo_doctor.cli.watch.events import Event, duration
-from ppo_doctor.cli.watch.monitor import Monitor, at_or_above, late_says
+from ppo_doctor.cli.watch.monitor import Event, Monitor, at_or_above, late_says
 from ppo_doctor.diagnosis.gate_result import NEVER, exit_code
 from ppo_doctor.model.errors import DoctorError, ExitCode, worst
 
@@ -22,16 +21,16 @@ if TYPE_CHECKING:
     from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
     from ppo_doctor.model.run import Run
 
-#: Seconds between two looks at the file; one costs a tenth of a millisecond.
+#: Seconds between two looks at the file; a look takes 0.1 ms.
 LOOK = 1.0
-#: After a reading and its judgement, so many times as long passes before the next: a tenth of one core at most.
+#: The pause after each reading and judgement, in multiples of the time that it took: 9 means a tenth of one core.
 REST = 9
-#: Judgements in a row that must fail before that is told: a log begins with less than a record.
+#: Judgements in a row that must fail before an event reports it: a log begins with less than one record.
 PATIENCE = 3
 #: Events that a screen may want to show.
 KEPT = 200
-#: Silence is told after this many times the usual gap between records, and at least this many seconds; then each time
-#: that it has doubled.
+#: Silence is reported after this many times the usual gap between records, and at least this many seconds; then each
+#: time that it has doubled.
 SILENT_GAPS, SILENT = 6, 120.0
 #: The same before any gap is known.
 SILENT_AT_FIRST = 600.0
@@ -51,13 +50,13 @@ class Clock:
 
 
 class Screen(Protocol):
-    """Where a watcher shows itself."""
+    """Shows the events and the state of a watcher."""
 
-    def tell(self, event: Event) -> None:
+    def show(self, event: Event) -> None:
         """Show one event."""
 
     def update(self, view: View) -> None:
-        """Show the state of things; called after every look."""
+        """Show the state; called after every look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,7 @@ class Options:
 
 @dataclass(slots=True, kw_only=True)
 class View:
-    """What there is to show."""
+    """The state that a screen shows."""
 
     target: str
     monitor: Monitor | None = None
@@ -82,7 +81,7 @@ class View:
 
 
 class Session:
-    """One watching, from the first look to the exit code."""
+    """One run of the command, from the first look to the exit code."""
 
     def __init__(
         self,
@@ -104,7 +103,7 @@ class Session:
         #: values of each run at the last judgement
         self._sizes: dict[int, int] = {}
         self._next_judgement = self._clock.now()
-        #: seconds that the last judgement took; the lesser of two counts, for the first also loads the rules' code
+        #: seconds that the last judgement took; the next pause uses the smaller of two, as the first also imports code
         self._cost = 0.0
         self._pulse = Pulse(self._clock.now())
         self._arrivals = 0
@@ -113,30 +112,30 @@ class Session:
         self.view = View(target=str(log.target))
 
     def watch(self) -> ExitCode:
-        """Watch until a cause ends it, silence does, or the user; return the exit code."""
+        """Watch until a cause, silence or the user ends it, and return the exit code."""
         try:
             while not self._over():
                 self._clock.sleep(min(LOOK, self._options.interval))
         except KeyboardInterrupt:
-            # What ends a job often ends its watcher too: the last words are on all that was written until then.
+            # A signal that ends a job often ends its watcher too: the last verdict is on all that was written by then.
             events = [*self._log.look(), Event(kind="end", text="stopped by hand")]
-            with suppress(KeyboardInterrupt):  # a screen that nobody looks at any more; the exit code still counts
-                self._tell_all(events)
+            with suppress(KeyboardInterrupt):  # nobody reads the output any more; the exit code still counts
+                self._report(*events)
         failed = self._failing() is not None
         code = self.finish()
         return ExitCode.SICK if failed else code
 
     def step(self) -> None:
-        """Look once, and judge if it is time to."""
+        """Look once, and judge if it is time for it."""
         now = self._clock.now()
-        self._tell_all(self._log.look())
+        self._report(*self._log.look())
         if self._log.arrivals != self._arrivals:
             self._arrivals = self._log.arrivals
-            self._tell_all(self._pulse.beat(now))
+            self._report(*self._pulse.beat(now))
         if self._log.ready and now >= self._next_judgement:
             self._judge_now()
-        self._tell_all(self._pulse.missed(now))
-        self._tell_all(self._hook.poll() if self._hook else [])
+        self._report(*self._pulse.missed(now))
+        self._report(*(self._hook.poll() if self._hook else ()))
         self.view.silent = self._pulse.silence(now)
         self._screen.update(self.view)
 
@@ -145,11 +144,11 @@ class Session:
         failing = self._failing()
         if failing is not None:
             text = f"--fail-on {self._options.fail_on}: severity {failing.severity}, {failing.title}"
-            self._tell(Event(kind="end", text=text))
+            self._report(Event(kind="end", text=text))
             return True
         limit, silence = self._options.until_idle, self._pulse.since(self._clock.now())
         if limit is not None and silence >= limit:
-            self._tell(Event(kind="end", text=f"nothing new for {duration(silence)}"))
+            self._report(Event(kind="end", text=f"nothing new for {duration(silence)}"))
             return True
         return False
 
@@ -170,12 +169,13 @@ class Session:
         self._next_judgement = max(started + self._options.interval, now + REST * min(cost, self._cost))
 
     def _cannot(self, error: DoctorError) -> None:
-        """Tell why nothing can be judged, once it is more than a log that has only begun."""
+        """Report why nothing can be judged, once it has failed too often for a log that has only begun."""
         kind = re.sub(r"\d+", "", error.message)
         self._trouble = (kind, self._trouble[1] + 1 if kind == self._trouble[0] else 1)
         self.view.trouble = error.message
         if self._trouble[1] == PATIENCE:
-            self._tell(Event(kind="problem", text=f"{error.message}; {error.hint}" if error.hint else error.message))
+            text = f"{error.message}; {error.hint}" if error.hint else error.message
+            self._report(Event(kind="problem", text=text))
 
     def _judge_all(self) -> None:
         runs = self._log.runs()
@@ -186,7 +186,7 @@ class Session:
             self._take(number, runs[number])
 
     def _settle(self, new: Run) -> None:
-        """Decide whether a new file goes on with the run of the old one: its steps do, or they start over."""
+        """Decide by the steps whether a new file continues the run of the old one or starts over."""
         try:
             old = self._log.former_runs()[-1]
         except DoctorError:
@@ -199,10 +199,10 @@ class Session:
         else:
             self._monitors, self._sizes = {}, {}
             text = f"the run before ended: {self._judge(old).verdict}"
-        self._tell(Event(kind="run", text=text, step=_last_step(old)))
+        self._report(Event(kind="run", text=text, step=_last_step(old)))
 
     def _moving(self, runs: list[Run]) -> list[int]:
-        """Return the runs that have new records: of those found at first only the last, for earlier ones have ended."""
+        """Return the indices of runs with new records: at first only the last, because earlier ones have ended."""
         sizes = {n: sum(len(series) for series in run.series.values()) for n, run in enumerate(runs)}
         known, self._sizes = self._sizes, sizes
         if not known:
@@ -213,8 +213,8 @@ class Session:
         monitor = self._monitors.get(number)
         if monitor is None:
             monitor = self._monitors[number] = Monitor(fail_on=self._options.fail_on)
-            self._tell(_begins(run, number))
-        self._tell_all(monitor.take(run, self._judge(run), self._judge))
+            self._report(_begins(run, number))
+        self._report(*monitor.take(run, self._judge(run), self._judge))
         self.view.monitor = monitor
         confirmed, monitor.confirmed = monitor.confirmed, []
         for diagnosis, cause in confirmed:
@@ -222,15 +222,15 @@ class Session:
                 self._hook.start(diagnosis, cause, _last_step(run))
 
     def finish(self) -> ExitCode:
-        """Judge the log as it is now, its last line too, and say so; the exit code is that of `analyze`."""
+        """Judge the log as it is now, including its last line, report it, and return the exit code of `analyze`."""
         try:
             runs = self._log.finish()
         except DoctorError as error:
-            self._tell(Event(kind="end", text=f"nothing to judge: {error.message}"))
+            self._report(Event(kind="end", text=f"nothing to judge: {error.message}"))
             return error.code
         numbers = [n for n in self._monitors if n < len(runs)] or [len(runs) - 1]
         codes = [self._close(n, runs[n]) for n in numbers]
-        self._tell_all(self._hook.drain() if self._hook else [])
+        self._report(*(self._hook.drain() if self._hook else ()))
         self._screen.update(self.view)
         return worst(codes)
 
@@ -240,59 +240,66 @@ class Session:
         monitor.finish(run, diagnosis, self._judge)
         self.view.monitor = monitor
         words = "".join(f" But {late_says(cause)}" for cause in monitor.late)
-        self._tell(Event(kind="end", text=monitor.says + words, step=_last_step(run)))
+        self._report(Event(kind="end", text=monitor.says + words, step=_last_step(run)))
         code = exit_code(diagnosis, self._options.fail_on)
         return ExitCode.SICK if any(at_or_above(cause, self._options.fail_on) for cause in monitor.late) else code
 
-    def _tell_all(self, events: list[Event]) -> None:
+    def _report(self, *events: Event) -> None:
         for event in events:
-            self._tell(event)
-
-    def _tell(self, event: Event) -> None:
-        self.view.events.append(event)
-        self._screen.tell(event)
+            self.view.events.append(event)
+            self._screen.show(event)
 
 
 class Pulse:
-    """When records came, and when they stayed away for longer than usual; times are those of a monotonic clock."""
+    """Times of new records on a monotonic clock, and events for pauses that are longer than usual."""
 
     def __init__(self, now: float) -> None:
         self._began = now
         self._last: float | None = None
         self._gaps: deque[float] = deque(maxlen=_GAPS)
-        self._told = 0.0
+        self._reported = 0.0
 
     def beat(self, now: float) -> list[Event]:
-        """Note that something came."""
+        """Note that new records came; return an event if their absence was reported."""
         silence = self.silence(now)
-        told, self._told = self._told, 0.0
+        reported, self._reported = self._reported, 0.0
         if silence is not None:
             self._gaps.append(silence)
         self._last = now
-        if not told or silence is None:
+        if not reported or silence is None:
             return []
         return [Event(kind="silence", text=f"something new again, after {duration(silence)}")]
 
     def missed(self, now: float) -> list[Event]:
-        """Return an event when nothing has come for unusually long, and each time that this has doubled."""
+        """Return an event if no records have come for unusually long, and each time that this has doubled."""
         silence = self.silence(now)
-        if silence is None or silence < max(self._patience(), 2 * self._told):
+        if silence is None or silence < max(self._patience(), 2 * self._reported):
             return []
-        self._told = silence
+        self._reported = silence
         return [Event(kind="silence", text=f"nothing new for {duration(silence)}")]
 
     def silence(self, now: float) -> float | None:
-        """Return the seconds since something came, None before the first time."""
+        """Return the seconds since the last new record, None before the first."""
         return None if self._last is None else now - self._last
 
     def since(self, now: float) -> float:
-        """Return the seconds since something came, or since we began."""
+        """Return the seconds since the last new record, or since the start."""
         return now - (self._began if self._last is None else self._last)
 
     def _patience(self) -> float:
         if not self._gaps:
             return SILENT_AT_FIRST
         return max(SILENT, SILENT_GAPS * sorted(self._gaps)[len(self._gaps) // 2])
+
+
+def duration(seconds: float) -> str:
+    """Return a time span for people: 40 s, 12 min, 3 h 5 min."""
+    minutes, whole = int(seconds // 60), int(seconds)
+    if minutes < 1:
+        return f"{whole} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
 
 
 def _begins(run: Run, number: int) -> Event:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from ppo_doctor.cli.watch.events import Event, duration
 from ppo_doctor.cli.watch.live import _thinned, draw
+from ppo_doctor.cli.watch.monitor import Event
+from ppo_doctor.cli.watch.session import duration
 from ppo_doctor.report.layout import sparkline
 
 from .conftest import SICK, SOUND
