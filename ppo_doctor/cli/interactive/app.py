@@ -14,9 +14,8 @@ from textual.screen import ModalScreen
 from textual.widgets import ContentSwitcher, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from ppo_doctor.cli.interactive import widgets
 from ppo_doctor.cli.interactive.shell import VIEWS, Shell
-from ppo_doctor.cli.interactive.widgets import Bar, Choices, Pane, Rows, rich_text
+from ppo_doctor.cli.interactive.widgets import VERDICT_SIGNS, Bar, Choices, Pane, Rows, rich_text
 from ppo_doctor.cli.output import files_of, rendered, write
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.report import FORMATS
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from ppo_doctor.cli.interactive.subjects import Case
     from ppo_doctor.report.layout import Line
 
-#: Format → how a file of it is named.
+#: Format → suffix of its files, where that is not its name.
 ENDINGS = {"text": "txt", "markdown": "md", "junit": "xml", "github": "txt"}
 #: Columns within a window.
 INSIDE = 56
@@ -66,7 +65,7 @@ MARKS = (
 
 
 class Dialog(ModalScreen[str]):
-    """A window that Esc closes; it answers with a text, an empty one for nothing."""
+    """A window that Esc closes; its answer is a text, empty if there is none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Close")]
 
@@ -74,8 +73,8 @@ class Dialog(ModalScreen[str]):
         """Answer with nothing."""
         self.dismiss("")
 
-    def say(self, words: str) -> None:
-        """Put what is wrong in the place of the hint."""
+    def show_error(self, words: str) -> None:
+        """Show an error in place of the hint."""
         hint = self.query_one(".hint", Static)
         hint.update(words)
         hint.add_class("wrong")
@@ -91,12 +90,12 @@ class Help(Dialog):
         self._pane = Pane(ascii_signs=ascii_signs, id="help")
 
     def compose(self) -> ComposeResult:
-        """Lay the page out."""
+        """Create the page."""
         with Vertical(classes="window wide"):
             yield self._pane
 
     def on_mount(self) -> None:
-        """Scroll with the keys at once."""
+        """Focus the page, so that keys scroll it."""
         self._pane.focus()
 
     def on_resize(self) -> None:
@@ -118,52 +117,52 @@ def help_lines(width: int) -> list[Line]:
 
 
 class Choose(Dialog):
-    """A list to choose one line from; answers with the place of the line."""
+    """A list to choose one line from; its answer is the index of the line."""
 
     def __init__(self, title: str, lines: Sequence[Line], *, at: int = 0) -> None:
         super().__init__()
         self._title, self._lines, self._at = title, lines, at
 
     def compose(self) -> ComposeResult:
-        """Lay title and list out."""
+        """Create title and list."""
         with Vertical(classes="window"):
             yield Static(self._title, markup=False, classes="title")
             yield Rows(*(Option(rich_text(wrap(line, INSIDE, "", "  "))) for line in self._lines), markup=False)
 
     def on_mount(self) -> None:
-        """Begin at the line that holds now."""
+        """Select the current line."""
         self.query_one(OptionList).highlighted = self._at
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Answer with the place of the line."""
+        """Answer with the index of the line."""
         self.dismiss(str(event.option_index))
 
 
 class Ask(Dialog):
-    """A question with one line of text; `accept` returns what is wrong with an answer, or nothing."""
+    """A question with one line of text; `accept` returns the error in an answer, or an empty text."""
 
     def __init__(self, title: str, hint: str, value: str, accept: Callable[[str], str]) -> None:
         super().__init__()
         self._title, self._hint, self._value, self._accept = title, hint, value, accept
 
     def compose(self) -> ComposeResult:
-        """Lay title, field and hint out."""
+        """Create title, field and hint."""
         with Vertical(classes="window"):
             yield Static(self._title, markup=False, classes="title")
             yield Input(self._value, compact=True)
             yield Static(self._hint, markup=False, classes="hint")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Answer, or say what is wrong."""
+        """Answer, or show the error."""
         wrong = self._accept(event.value)
         if wrong:
-            self.say(wrong)
+            self.show_error(wrong)
         else:
             self.dismiss(event.value)
 
 
 class Export(Dialog):
-    """Asks for a format and a file, and writes; answers with the file."""
+    """Asks for a format and a file and writes the report; its answer is the file."""
 
     def __init__(self, stem: str, write: Callable[[str, Path], None], note: str) -> None:
         super().__init__()
@@ -171,7 +170,7 @@ class Export(Dialog):
         self._confirmed: Path | None = None
 
     def compose(self) -> ComposeResult:
-        """Lay formats, file and hint out."""
+        """Create formats, file and hint."""
         with Vertical(classes="window"):
             yield Static("Export the report", markup=False, classes="title")
             yield Rows(*FORMATS, markup=False)
@@ -192,10 +191,10 @@ class Export(Dialog):
         """Write the file; an existing one only when Enter is pressed again."""
         path = Path(event.value).expanduser()
         if not event.value.strip():
-            self.say("name a file")
+            self.show_error("name a file")
         elif path.exists() and path != self._confirmed:
             self._confirmed = path
-            self.say(f"{plain(str(path))} exists; Enter again replaces it")
+            self.show_error(f"{plain(str(path))} exists; Enter again replaces it")
         else:
             self._export(path)
 
@@ -204,7 +203,7 @@ class Export(Dialog):
         try:
             self._write(list(FORMATS)[chosen], path)
         except DoctorError as error:
-            self.say(plain(error.message))
+            self.show_error(plain(error.message))
         else:
             self.dismiss(str(path))
 
@@ -215,7 +214,7 @@ def file_name(stem: str, format: str) -> str:
 
 
 class ReportApp(Shell):
-    """Diagnoses to walk through; it shows what it is given, and judges nothing."""
+    """The interactive report: shows diagnoses, and makes none itself."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(n), f"view('{name}')", show=False) for n, name in enumerate(VIEWS, start=1)),
@@ -239,7 +238,7 @@ class ReportApp(Shell):
     ]
 
     def action_view(self, name: str) -> None:
-        """Show a view; from the story or a check the log opens at its evidence."""
+        """Show a view; the log opens at the evidence of the story or check that was shown."""
         before, key = self.view, self.split.choices.chosen
         place = self._place(before, key) if name == "places" else ""
         self.query_one(ContentSwitcher).current = name
@@ -254,7 +253,7 @@ class ReportApp(Shell):
         return self.places.of_rule(key) if view == "findings" else ""
 
     def follow(self, key: str) -> None:
-        """Go on from a row: to the log, to its page, or to another value of a setting."""
+        """Open what belongs to a row: the log, the dialog for another value, or its page."""
         if self.view == "findings" and self._place(self.view, key):
             self.action_view("places")
         elif self.view == "settings" and self.settings.can_suppose(key):
@@ -267,7 +266,7 @@ class ReportApp(Shell):
         self.exit()
 
     def action_interrupt(self) -> None:
-        """End the report as Ctrl-C ends any program."""
+        """End the report as interrupted."""
         self.interrupted = True
         self.exit()
 
@@ -276,13 +275,13 @@ class ReportApp(Shell):
         self.push_screen(Help(ascii_signs=self.ascii_signs))
 
     def action_search(self) -> None:
-        """Search in the list; the story has none, and leads to that of all checks."""
+        """Search in the list; from the story, which has none, in that of all checks."""
         if not self.split.listed:
             self.action_view("findings")
         self.split.open_search()
 
     async def action_back(self) -> None:
-        """Leave the search, or the page."""
+        """Close the search, or leave the page."""
         split = self.split
         if split.search.display:
             split.close_search()
@@ -307,7 +306,7 @@ class ReportApp(Shell):
         self.split.page.scroll_page_up(animate=False)
 
     def action_why(self) -> None:
-        """Show the story with all that is behind it, or by itself."""
+        """Show the story with or without the full account of every cause."""
         self.session.why = not self.session.why
         if self.view != "story":
             self.action_view("story")
@@ -315,7 +314,7 @@ class ReportApp(Shell):
         self.notify("with all that is behind it" if self.session.why else "the story", timeout=2, markup=False)
 
     def action_filter(self) -> None:
-        """Narrow the checks to one outcome after the other."""
+        """Show the checks of the next outcome."""
         if self.view != "findings":
             self.action_view("findings")
         self.notify(f"checks: {self.findings.turn()}", timeout=2, markup=False)
@@ -343,17 +342,17 @@ class ReportApp(Shell):
 
     @work
     async def action_copy(self) -> None:
-        """Copy something from the page; with one thing to copy without asking."""
-        held = list(self.subject.copies(self.split.choices.chosen))
-        if not held:
+        """Copy a text from the page; ask which if there are several."""
+        copies = list(self.subject.copies(self.split.choices.chosen))
+        if not copies:
             self.notify("nothing to copy here", timeout=2, markup=False)
             return
         answer = "0"
-        if len(held) > 1:
-            lines = [(Span(f"{copy.what:<12} ", "dim"), Span(plain(copy.text, 200))) for copy in held]
+        if len(copies) > 1:
+            lines = [(Span(f"{copy.what:<12} ", "dim"), Span(plain(copy.text, 200))) for copy in copies]
             answer = await self.push_screen_wait(Choose("Copy to the clipboard", lines))
         if answer:
-            text = held[int(answer)].text
+            text = copies[int(answer)].text
             self.copy_to_clipboard(text)
             self.notify(f"copied: {plain(text, 80)}", timeout=4, markup=False)
 
@@ -367,7 +366,7 @@ class ReportApp(Shell):
             self.notify(f"written: {plain(answer, 80)}", timeout=4, markup=False)
 
     def export(self, format: str, path: Path) -> None:
-        """Write the diagnosis of the run that is shown, as read, in a format.
+        """Write the diagnosis of the run that is shown, without supposed settings, in a format.
 
         Raises:
             DoctorError: the file cannot be written, or the format fails.
@@ -396,7 +395,7 @@ class ReportApp(Shell):
             await self.suppose(name, answer)
 
     async def suppose(self, name: str, answer: str) -> None:
-        """Judge the run under another setting, in the background, and show what comes of it."""
+        """Judge the run with another setting, in the background, and show the result."""
         try:
             await asyncio.to_thread(self.session.suppose, name, parse_value(answer.strip()))
         except DoctorError as error:
@@ -405,16 +404,16 @@ class ReportApp(Shell):
             self.refresh_all()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Go from a row to what lies behind it."""
+        """Open what belongs to a row."""
         if isinstance(event.option_list, Choices):
             self.follow(self.split.choices.chosen)
 
     def on_bar_pressed(self, event: Bar.Pressed) -> None:
-        """Do what was clicked on."""
+        """Run the action of the part that was clicked."""
         self.run_worker(self.run_action(event.action))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Yield everything that can be done, for the command palette."""
+        """Yield all commands for the command palette."""
         for number, (name, subject) in enumerate(self.subjects.items(), start=1):
             yield SystemCommand(
                 f"View {number}: {subject.title}", "Go to this view", lambda n=name: self.action_view(n)
@@ -423,7 +422,7 @@ class ReportApp(Shell):
         yield from super().get_system_commands(screen)
 
     def commands(self) -> Iterable[SystemCommand]:
-        """Yield the commands of the palette beside the views."""
+        """Yield the commands of the palette other than views."""
         rows = (
             ("Why: the full account", "The story with every number that was weighed", self.action_why),
             ("Search", "Search in the list of this view", self.action_search),
@@ -449,5 +448,5 @@ def supposed_says(error: DoctorError) -> str:
 def run_line(case: Case) -> tuple[Span, ...]:
     """Return one run for the list of runs: its verdict, name and first problem."""
     diagnosis = case.diagnosis
-    word = Span(f"{widgets.VERDICT_SIGNS[diagnosis.verdict]} {diagnosis.verdict:<13}", VERDICT_STYLE[diagnosis.verdict])
+    word = Span(f"{VERDICT_SIGNS[diagnosis.verdict]} {diagnosis.verdict:<13}", VERDICT_STYLE[diagnosis.verdict])
     return (word, Span(plain(diagnosis.run.id)), Span(f"  {what(summarize(diagnosis, case.run))}", "dim"))

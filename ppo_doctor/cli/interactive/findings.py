@@ -1,11 +1,11 @@
-"""The first view: the report with its signal chain, and on request every detail; the second: all checks."""
+"""The first two views: the report with its signal chain, and all checks."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ppo_doctor.cli.interactive.plots import AROUND, for_findings, for_metric, plot
-from ppo_doctor.cli.interactive.subjects import Copy, Row, heading, nothing, page_of, ranked
+from ppo_doctor.cli.interactive.subjects import Copy, Row, Subject, heading, nothing, page_of, ranked
 from ppo_doctor.model.evidence import measured, number
 from ppo_doctor.model.evidence import sentence as evidence_says
 from ppo_doctor.model.words import CHAIN
@@ -31,67 +31,74 @@ if TYPE_CHECKING:
     from ppo_doctor.cli.interactive.subjects import Frame, Session
     from ppo_doctor.model.diagnosis import ChainLink
     from ppo_doctor.model.rules import Evidence, Finding
+    from ppo_doctor.model.run import Run
     from ppo_doctor.model.words import Status
     from ppo_doctor.report.layout import Line
+    from ppo_doctor.report.plots import Marks
     from ppo_doctor.report.summary import ProblemSummary
 
 #: Rows of a plot on a page, and least and most in a pane of its own.
 ON_PAGE, LEAST_ROWS, MOST_ROWS = 8, 6, 14
 #: Lines of the chain with the blank line above it.
 CHAIN_LINES = 3
-#: What leads to a link: through what is dead nothing comes.
+#: The joint before a link; it is broken after a dead link.
 ALIVE, BROKEN = "──", "─×"
 
 
-class Story:
-    """What became of the run, what is wrong and what to do; there is nothing to choose from."""
+class Story(Subject):
+    """The report of the run on one page, without a list."""
 
     title = "Story"
-    slow = False
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def rows(self, query: str, width: int) -> list[Row]:  # noqa: ARG002 - a subject's
-        """Return nothing: the story is one page."""
-        return []
-
-    def page(self, key: str, frame: Frame) -> list[Line]:  # noqa: ARG002 - a subject's
-        """Return the story, as much as fits beside the chain; with all that is behind it where that is asked for."""
+    def page(self, key: str, frame: Frame) -> list[Line]:
+        """Return the report as far as it fits above the chain, or with the full account of every cause."""
+        del key
         page, diagnosis = page_of(frame), self._session.diagnosis
         room = None if frame.why else frame.height - CHAIN_LINES
-        screen(page, self._session.story, diagnosis, head=False, most=room)
+        screen(page, self._session.summary, diagnosis, head=False, most=room)
         if frame.why:
             details(page, diagnosis, RenderOptions(why=True))
             return page.lines
-        chain(page, self._session.told.chain)
-        pictures = self._plots(frame.width, ON_PAGE, frame) if frame.alone else []
-        return [*page.lines, *([()] if pictures else []), *pictures]
+        chain(page, self._session.shortened.chain)
+        return [*page.lines, *_below(self._plots(ON_PAGE, frame) if frame.alone else [])]
 
-    def plots(self, key: str, frame: Frame) -> list[Line]:  # noqa: ARG002 - a subject's
-        """Return the plots of the story's metrics, as high as the pane allows."""
+    def plots(self, key: str, frame: Frame) -> list[Line]:
+        """Return the plots of the report's metrics, as high as the pane allows."""
+        del key
         count = len(self._metrics()) or 1
-        return self._plots(frame.width, min(max(frame.height // count - AROUND - 1, LEAST_ROWS), MOST_ROWS), frame)
+        return self._plots(min(max(frame.height // count - AROUND - 1, LEAST_ROWS), MOST_ROWS), frame)
 
-    def copies(self, key: str) -> Sequence[Copy]:  # noqa: ARG002 - a subject's
-        """Return settings to change, remedies, manuals and places of the problems; without one the run's name."""
-        told = self._session.story
-        held = [copy for problem in told.problems for copy in _copies(problem)]
-        held += [Copy(what="remedy", text=told.do.do)] if told.do is not None else []
-        return list(dict.fromkeys(held)) or [Copy(what="the run", text=self._session.diagnosis.run.id)]
+    def copies(self, key: str) -> Sequence[Copy]:
+        """Return settings to change, remedies, manuals and places of the problems; without any the run's name."""
+        del key
+        summary = self._session.summary
+        copies = [copy for problem in summary.problems for copy in _copies(problem)]
+        copies += [Copy(what="remedy", text=summary.do.do)] if summary.do is not None else []
+        return list(dict.fromkeys(copies)) or [Copy(what="the run", text=self._session.diagnosis.run.id)]
 
     def _metrics(self) -> list[str]:
-        table = self._session.story.table
+        table = self._session.summary.table
         return [row.name for row in table.rows] if table is not None else []
 
-    def _plots(self, width: int, rows: int, frame: Frame) -> list[Line]:
+    def _plots(self, rows: int, frame: Frame) -> list[Line]:
         run = self._session.run
-        lines: list[Line] = []
-        for name in self._metrics():
-            marks = for_metric(self._session.diagnosis, name, run)
-            picture = plot(run.series[name], run.steps or (0, 0), marks, (width, rows + AROUND), ascii_only=frame.ascii)
-            lines += [*([()] if lines else []), *picture]
-        return lines
+        marked = [(name, for_metric(self._session.diagnosis, name, run)) for name in self._metrics()]
+        return _pictures(run, marked, rows, frame)
+
+
+def _pictures(run: Run, marked: Sequence[tuple[str, Marks]], rows: int, frame: Frame) -> list[Line]:
+    """Return plots of metrics with their marks, one below the other."""
+    lines: list[Line] = []
+    for name, marks in marked:
+        size = (frame.width, rows + AROUND)
+        picture = plot(run.series[name], run.steps or (0, 0), marks, size, ascii_only=frame.ascii)
+        lines += [*_below(picture)] if lines else picture
+    return lines
+
+
+def _below(lines: Sequence[Line]) -> list[Line]:
+    """Return lines with a blank line above them, if there are any."""
+    return [(), *lines] if lines else []
 
 
 def _copies(problem: ProblemSummary) -> list[Copy]:
@@ -105,7 +112,7 @@ def _copies(problem: ProblemSummary) -> list[Copy]:
 
 
 def chain(page: Page, links: Sequence[ChainLink]) -> None:
-    """Add the signal chain, broken from what is dead to what is known to live, and side links that are not well."""
+    """Add the signal chain, drawn broken after a dead link up to one known to be alive, and faulty side links."""
     page.blank()
     broken = False
     drawn: list[str | Span] = []
@@ -133,31 +140,31 @@ OUTCOMES: dict[Status, tuple[str, str]] = {
     "clear": ("✓", "green"),
     "skipped": ("?", "dim"),
 }
-FINDINGS_ON_PAGE, FINDINGS_LEAST_ROWS, FINDINGS_MOST_ROWS = 8, 6, 16
+#: Most rows of a plot of a check in a pane of its own, and most plots of a check.
+FINDINGS_MOST_ROWS, MOST_PLOTS = 16, 4
 
 
-class Findings:
-    """Findings of a diagnosis, what fired first."""
+class Findings(Subject):
+    """The findings of a diagnosis, those that fired first."""
 
     title = "Checks"
-    slow = False
 
     def __init__(self, session: Session) -> None:
-        self._session = session
-        #: the outcome that the list is narrowed to
+        super().__init__(session)
+        #: the outcome that the list shows, None for all
         self.only: Status | None = None
 
     def turn(self) -> str:
-        """Narrow the list to the next outcome, after the last to all of them; return what is shown now."""
+        """Filter the list by the next outcome, or by none after the last; return the filter."""
         steps: list[Status | None] = [None, *OUTCOMES]
         self.only = steps[(steps.index(self.only) + 1) % len(steps)]
         return self.only or "all"
 
     def rows(self, query: str, width: int) -> list[Row]:
-        """Return the findings that fit, by outcome and severity; also found by what they say."""
-        ordered = sorted(self._session.told.findings, key=_place)
-        held = [finding for finding in ordered if self.only in (None, finding.status)]
-        return [Row(key=f.rule, lines=_lines(f, width)) for f in ranked(query, held, _words)]
+        """Return the findings that match, by outcome and severity; a query also searches their metrics."""
+        ordered = sorted(self._session.shortened.findings, key=_place)
+        kept = [finding for finding in ordered if self.only in (None, finding.status)]
+        return [Row(key=f.rule, lines=_lines(f, width)) for f in ranked(query, kept, _words)]
 
     def page(self, key: str, frame: Frame) -> list[Line]:
         """Return everything about one finding."""
@@ -168,16 +175,14 @@ class Findings:
         _head(page, finding)
         _numbers(page, finding)
         _weights(page, self._session, finding)
-        pictures = self._plots(key, frame.width, FINDINGS_ON_PAGE, frame) if frame.alone else []
-        return [*page.lines, *([()] if pictures else []), *pictures]
+        return [*page.lines, *_below(self._plots(key, ON_PAGE, frame) if frame.alone else [])]
 
     def plots(self, key: str, frame: Frame) -> list[Line]:
-        """Return the plots of the metrics that a finding speaks of."""
-        rows = min(max(frame.height // 2 - AROUND - 1, FINDINGS_LEAST_ROWS), FINDINGS_MOST_ROWS)
-        return self._plots(key, frame.width, rows, frame)
+        """Return the plots of the metrics in a finding's evidence."""
+        return self._plots(key, min(max(frame.height // 2 - AROUND - 1, LEAST_ROWS), FINDINGS_MOST_ROWS), frame)
 
     def copies(self, key: str) -> Sequence[Copy]:
-        """Return the rule's name, its manual and where its evidence stands."""
+        """Return the rule's name, its manual and the places of its evidence."""
         finding = self._finding(key)
         if finding is None:
             return []
@@ -187,16 +192,12 @@ class Findings:
         return list(dict.fromkeys([Copy(what="rule", text=finding.rule), manual, *places]))
 
     def _finding(self, key: str) -> Finding | None:
-        return next((finding for finding in self._session.told.findings if finding.rule == key), None)
+        return next((finding for finding in self._session.shortened.findings if finding.rule == key), None)
 
-    def _plots(self, key: str, width: int, rows: int, frame: Frame) -> list[Line]:
+    def _plots(self, key: str, rows: int, frame: Frame) -> list[Line]:
         run = self._session.run
         finding = next((f for f in self._session.diagnosis.findings if f.rule == key), None)
-        lines: list[Line] = []
-        for name, marks in for_findings([finding], run)[:4] if finding else []:
-            picture = plot(run.series[name], run.steps or (0, 0), marks, (width, rows + AROUND), ascii_only=frame.ascii)
-            lines += [*([()] if lines else []), *picture]
-        return lines
+        return _pictures(run, for_findings([finding], run)[:MOST_PLOTS] if finding else [], rows, frame)
 
 
 def _place(finding: Finding) -> tuple[int, int, str]:
@@ -250,10 +251,12 @@ def _detail(page: Page, evidence: Evidence) -> None:
 
 
 def _weights(page: Page, session: Session, finding: Finding) -> None:
-    """Add what this finding weighs for the causes of the report."""
-    held = [(cause, e) for cause in session.told.causes for e in cause.ledger if e.finding == finding.rule and e.db]
-    if not held:
+    """Add the weight of a finding for each cause of the report."""
+    weighed = [
+        (cause, e) for cause in session.shortened.causes for e in cause.ledger if e.finding == finding.rule and e.db
+    ]
+    if not weighed:
         return
     heading(page, "What it weighs", "in dB")
-    for cause, entry in held:
+    for cause, entry in weighed:
         page.add((Span(f"{decibels(entry.db):>4} ", "bold"), f"{cause.rank} {flowing(cause.title)}"), 0, 6)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.cli.interactive.plots import AROUND, for_metric, plot
-from ppo_doctor.cli.interactive.subjects import Copy, Row, cut, heading, nothing, page_of, ranked
+from ppo_doctor.cli.interactive.subjects import Copy, Row, Subject, cut, heading, nothing, page_of, ranked
 from ppo_doctor.model.arrays import quantile
 from ppo_doctor.model.evidence import drawn, number
 from ppo_doctor.model.metrics import METRICS
@@ -29,20 +29,19 @@ NAME, SPARK, LAST = 12, 8, 10
 MOST_ROWS = 24
 
 
-class Metrics:
+class Metrics(Subject):
     """Every series of a run."""
 
     title = "Metrics"
-    slow = False
 
     def __init__(self, session: Session) -> None:
-        self._session = session
-        #: sparks of the run that is shown, by metric and width: a long run is walked through once
+        super().__init__(session)
+        #: sparklines of the run that is shown, by metric and width, because a long run takes time
         self._sparks: dict[tuple[str, int], str] = {}
         self._of: Run | None = None
 
     def rows(self, query: str, width: int) -> list[Row]:
-        """Return the metrics that fit, implicated ones marked, by their canonical or native names."""
+        """Return the metrics whose canonical or native name matches, those in fired findings first and marked."""
         run = self._session.run
         implicated = self._implicated()
         ordered = sorted(run.series.values(), key=lambda s: (s.name not in implicated, s.name))
@@ -61,7 +60,7 @@ class Metrics:
         return [*picture, (), *page.lines]
 
     def plots(self, key: str, frame: Frame) -> list[Line]:
-        """Return the same metric's plot with the stretch around its onset magnified, where it has one."""
+        """Return a plot of the steps around the metric's onset, if it has one."""
         series = self._session.run.series.get(key)
         run = self._session.run
         marks_ = for_metric(self._session.diagnosis, key, run) if series is not None else None
@@ -87,7 +86,7 @@ class Metrics:
         return {name for f in fired for e in f.evidence for name in drawn(e, run)}
 
     def _line(self, series: Series, width: int, implicated: bool) -> Line:
-        """Return name, spark and last value in columns; the spark takes what the names leave."""
+        """Return name, sparkline and last value in columns; the sparkline takes the remaining width."""
         room = width - LAST - 4
         name = min(max(NAME, *(columns(plain(s)) for s in self._session.run.series)), max(room - SPARK, NAME))
         spark = max(width - name - LAST - 4, SPARK // 2)
@@ -104,7 +103,7 @@ class Metrics:
         if self._of is not self._session.run:
             self._sparks, self._of = {}, self._session.run
         if (series.name, width) not in self._sparks:
-            self._sparks[series.name, width] = sparkline(_told(series, width), width)
+            self._sparks[series.name, width] = sparkline(_spark_values(series, width), width)
         return self._sparks[series.name, width]
 
     def _plot(self, series: Series, rows: int, frame: Frame) -> list[Line]:
@@ -114,8 +113,8 @@ class Metrics:
         return plot(series, run.steps or (0, 0), marks_, size, ascii_only=frame.ascii)
 
 
-def _told(series: Series, width: int) -> list[float | None]:
-    """Return at most some thousand values of a series, NaN and infinities included, for its spark."""
+def _spark_values(series: Series, width: int) -> list[float | None]:
+    """Return values of a series for a sparkline of `width`, NaN and infinities included, thinned if there are many."""
     if len(series) <= 4 * width:
         return [float(value) for value in series.values]
     points = thin(series, (int(series.axis.steps[0]), int(series.axis.steps[-1])), columns=2 * width)
@@ -143,11 +142,11 @@ def _about(page: Page, session: Session, series: Series) -> None:
     page.add(_statistics(series.values), 0, 2)
     if not series.resolution.exact:
         page.add(f"written to within {number(series.resolution.absolute)}", 0, 2)
-    fired = [f for f in session.told.findings if f.status == "fired"]
-    speaking = [f for f in fired if any(series.name in drawn(e, session.run) for e in f.evidence)]
-    if speaking:
+    fired = [f for f in session.shortened.findings if f.status == "fired"]
+    concerned = [f for f in fired if any(series.name in drawn(e, session.run) for e in f.evidence)]
+    if concerned:
         heading(page, "Findings on it", "2 shows them")
-    for finding in speaking:
+    for finding in concerned:
         page.add((Span("✗ ", "red"), flowing(finding.title), Span(f" {plain(finding.code)}", "dim")), 0, 2)
 
 

@@ -1,4 +1,4 @@
-"""Read the lines of a log around a number, with secrets hidden and control characters removed."""
+"""The fifth view: the lines of a log around each number, without secrets and control characters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import dropwhile, pairwise, takewhile
 from typing import TYPE_CHECKING
 
-from ppo_doctor.cli.interactive.subjects import Copy, Row, cut, folded, heading, nothing, page_of, ranked
+from ppo_doctor.cli.interactive.subjects import Copy, Row, Subject, cut, folded, heading, nothing, page_of, ranked
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.evidence import number, sentence
 from ppo_doctor.model.run import SourceRef
@@ -72,14 +72,14 @@ def _lines(path: str, first: int, last: int) -> tuple[tuple[int, str], ...]:
 
 
 def _names(path: str) -> tuple[str, ...]:
-    """Return the names in the first line of a table that has one."""
+    """Return the column names in the first line of a table."""
     _, line = next(Source(path).numbered(), (1, b""))
     names = re.split(r"[,\t;]", line[:LONGEST].decode("utf-8", "replace")) if line else ()
     return tuple(name.strip(" \"'\r") for name in names)
 
 
 def hidden(line: str) -> str:
-    """Return a line with the values of keys that sound like secrets, and whatever looks like one, replaced."""
+    """Return a line with the values of keys that name secrets, and values that look like one, replaced."""
     return redact_text(_PAIR.sub(_pair, line))
 
 
@@ -103,27 +103,24 @@ def _number(value: str) -> float | None:
 _DELIMITERS = re.compile(r"[,\t;]")
 #: Columns of a line's number, and characters of the line in question that are shown.
 NUMBER, PLACES_LONGEST = 7, 4000
-#: Lines read below a place at the least: the keys of a record in pretty JSON or in a box of a console stand there.
+#: Lines read below a place at least: the keys of a record in indented JSON or a console box are below its first line.
 BELOW = 80
 
 
-class Places:
-    """Evidence with its place in a log, that of the leading causes first."""
+class Places(Subject):
+    """All evidence with a place in a log, that of fired findings first."""
 
     title = "Source"
     slow = True
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
     def rows(self, query: str, width: int) -> list[Row]:
-        """Return the places of all evidence, what fired first."""
+        """Return the places of all evidence that match, those of fired findings first."""
         return [
             Row(key=_key(*entry), lines=_places_lines(*entry, width)) for entry in ranked(query, self._placed(), _words)
         ]
 
     def page(self, key: str, frame: Frame) -> list[Line]:
-        """Return the lines around a place; slow, because the log is read up to there."""
+        """Return the lines around a place; slow, because the log is read up to it."""
         entry = self._entry(key)
         if entry is None:
             return nothing(frame, "No number of this report stands at a place in a log.")
@@ -141,11 +138,6 @@ class Places:
         _as_read(page, self._session, place)
         return page.lines
 
-    def plots(self, key: str, frame: Frame) -> list[Line]:
-        """Return nothing: lines take all the room that there is."""
-        del key, frame
-        return []
-
     def copies(self, key: str) -> Sequence[Copy]:
         """Return the place, and the key there."""
         entry = self._entry(key)
@@ -155,13 +147,13 @@ class Places:
         return [Copy(what="place", text=str(place)), *([Copy(what="key", text=place.key)] if place.key else [])]
 
     def of_cause(self, cause: RankedCause) -> str:
-        """Return the row of a cause's weightiest evidence, an empty text where none has a place."""
+        """Return the row of a cause's evidence with the most weight, empty if none has a place."""
         rules = [entry.finding for entry in in_favour(cause)]
         found = sorted((e for e in self._placed() if e[0].rule in rules), key=lambda e: rules.index(e[0].rule))
         return _key(*found[0]) if found else ""
 
     def of_rule(self, rule: str) -> str:
-        """Return the row of a finding's first evidence, an empty text where none has a place."""
+        """Return the row of a finding's first evidence, empty if none has a place."""
         return next((_key(*entry) for entry in self._placed() if entry[0].rule == rule), "")
 
     def _placed(self) -> list[Placed]:
@@ -216,12 +208,12 @@ def _excerpt(page: Page, held: Excerpt, place: SourceRef, frame: Frame) -> None:
 
 
 def keys_of(place: SourceRef) -> list[str]:
-    """Return the keys of a place as written; several metrics that were judged together stand side by side."""
+    """Return the keys of a place as written; a place of several metrics has several."""
     return [key for key in (place.key or "").split(", ") if key]
 
 
 def marked(text: str, keys: Sequence[str], names: Sequence[str]) -> Line:
-    """Return a line of a log, made safe, with the values of some keys marked; `names` are those of its columns."""
+    """Return a line of a log, escaped, with the values of some keys marked; `names` are the names of its columns."""
     spans: list[Span] = []
     at = 0
     for start, end in _values(text, keys, names):
@@ -234,7 +226,7 @@ def marked(text: str, keys: Sequence[str], names: Sequence[str]) -> Line:
 
 
 def _values(text: str, keys: Sequence[str], names: Sequence[str]) -> list[tuple[int, int]]:
-    """Return where values stand: the cells of a table, else each key with what follows it up to the next delimiter."""
+    """Return the spans to mark: the cells of a table, else each key and the text up to the next delimiter."""
     if names:
         starts = [0, *(match.end() for match in _DELIMITERS.finditer(text)), len(text) + 1]
         cells = list(pairwise(starts))
@@ -249,13 +241,13 @@ def _places_pair(key: str) -> re.Pattern[str]:
 
 
 def _as_read(page: Page, session: Session, place: SourceRef) -> None:
-    """Add every value that was read from this line, by our names."""
-    held = []
+    """Add every value that was read from this line, with its canonical name."""
+    values = []
     for series in session.run.series.values():
         if series.axis.path == place.path:
-            held += [(series.name, float(v)) for v in series.values[series.axis.lines == place.line]]
-    if not held:
+            values += [(series.name, float(v)) for v in series.values[series.axis.lines == place.line]]
+    if not values:
         return
     heading(page, "As it was read")
-    for name, value in held:
+    for name, value in values:
         page.add((f"{plain(name)} ", Span(number(value), "bold")), 2, 2)

@@ -32,7 +32,7 @@ _BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 
 
 class Canvas:
-    """A grid of `width` × `height` characters; dots are counted from the top left."""
+    """A grid of `width` × `height` characters; dots are numbered from the top left."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
@@ -68,7 +68,7 @@ class Canvas:
 
 
 def _sign(levels: list[bool]) -> str:
-    """Return a sign in ASCII whose height tells where the dots of a character are."""
+    """Return an ASCII character whose height is that of the dots of a character."""
     if not any(levels):
         return " "
     if sum(levels) > 2:
@@ -103,7 +103,7 @@ class Area:
         return self.dot_down(value) // DOWN
 
     def dot_across(self, step: int) -> int:
-        """Return the column of dots of a step; a run of one step stands in the middle."""
+        """Return the column of dots of a step; a run of one step is in the middle."""
         first, last = self.span
         share = (step - first) / (last - first) if first < last else 0.5
         return _within(share, self.width * ACROSS)
@@ -124,7 +124,7 @@ Cells = list[list[Span]]
 
 
 def plot(series: Series, span: tuple[int, int], marks: Marks, size: tuple[int, int], *, ascii_only: bool) -> list[Line]:
-    """Return a picture of `size`, (columns, rows), its title and its axes included; nothing is wider than that."""
+    """Return a plot of `size`, (columns, rows), including title and axes; no line is wider."""
     width, height = max(size[0], _NARROWEST + 8), max(size[1] - AROUND, 2)
     points = thin(series, span, columns=width * ACROSS)
     axis = scale(points.values, marks.bounds)
@@ -221,7 +221,7 @@ def _merged(cells: Sequence[Span]) -> list[Span]:
 
 
 def _base(marks: Marks, area: Area, gutter: int) -> Line:
-    """Return the axis of the steps, thick under windows that offend."""
+    """Return the axis of the steps, thick under the windows of findings."""
     offends = _offending(marks, area)
     cells = [Span("━", OFFENDS) if at in offends else Span("─", AXIS) for at in range(area.width)]
     for step in step_ticks(area.span, most=_most(area)):
@@ -238,7 +238,7 @@ def _most(area: Area) -> int:
 
 
 def _step_labels(marks: Marks, area: Area, gutter: int) -> Line:
-    """Return the labels of steps, the onset's first; a label that would touch another is left out."""
+    """Return the labels of steps; a label that would touch the onset's or another is left out."""
     wanted = [(step, step_label(step), AXIS) for step in step_ticks(area.span, most=_most(area))]
     if marks.onset is not None and _shown(marks.onset, area.span):
         wanted.insert(0, (marks.onset, f"onset {step_label(marks.onset)}", ONSET))
@@ -255,11 +255,11 @@ def _step_labels(marks: Marks, area: Area, gutter: int) -> Line:
 
 
 def for_findings(findings: Sequence[Finding], run: Run) -> list[tuple[str, Marks]]:
-    """Return the metrics that findings speak of with their marks, in the order of the findings."""
+    """Return the metrics in the evidence of findings with their marks, in the order of the findings."""
     names = dict.fromkeys(n for finding in findings for e in finding.evidence for n in drawn(e, run))
     return [(name, marks(name, findings, run)) for name in names]
 
 
 def for_metric(diagnosis: Diagnosis, name: str, run: Run) -> Marks:
-    """Return what fired findings point out in one metric."""
+    """Return the marks of fired findings in one metric."""
     return marks(name, [finding for finding in diagnosis.findings if finding.status == "fired"], run)

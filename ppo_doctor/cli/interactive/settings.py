@@ -1,10 +1,21 @@
-"""The fourth view: configuration and updates per batch, each value with its origin and what others would change."""
+"""The fourth view: configuration and updates per batch, with origins and the effect of other values."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ppo_doctor.cli.interactive.subjects import USUAL, Copy, Row, cut, heading, nothing, page_of, ranked, shown_value
+from ppo_doctor.cli.interactive.subjects import (
+    USUAL,
+    Copy,
+    Row,
+    Subject,
+    cut,
+    heading,
+    nothing,
+    page_of,
+    ranked,
+    shown_value,
+)
 from ppo_doctor.model.evidence import number
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import Span, columns
@@ -19,30 +30,26 @@ if TYPE_CHECKING:
     from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.report.layout import Line, Page
 
-#: Rows of settings that nobody named canonically begin with this, so that they cannot be taken for ours.
+#: Prefix of the rows of settings without a canonical name, so that they differ from those with one.
 RAW = "as written: "
-#: Rivals named in a comparison.
+#: Causes named in a comparison.
 MOST_CAUSES = 3
-#: Checks named that come out otherwise.
+#: Checks with another outcome that are named.
 MOST_TURNED = 8
 
 
-class Settings:
-    """The settings of a run; those that can be supposed come first."""
+class Settings(Subject):
+    """The settings of a run; those that can be supposed are first."""
 
     title = "Config & K"
-    slow = False
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def rows(self, query: str, width: int) -> list[Row]:
-        """Return K, the usual suspects, the other settings by name, then what was read and has no name with us."""
+        """Return K, the usual settings, the other settings by name, then those without a canonical name."""
         names = [*self._settable(), *(f"{RAW}{key}" for key in self._unnamed())]
         return [Row(key=name, lines=(self._line(name, width),)) for name in ranked(query, names, str)]
 
     def page(self, key: str, frame: Frame) -> list[Line]:
-        """Return where a value comes from, what can be supposed, and what that would change."""
+        """Return the origin of a value, and what supposed values change."""
         if not key:
             return nothing(frame, "No setting fits.")
         page = page_of(frame)
@@ -59,11 +66,6 @@ class Settings:
             _compared(page, self._session)
         return page.lines
 
-    def plots(self, key: str, frame: Frame) -> list[Line]:
-        """Return nothing: a setting has no picture."""
-        del key, frame
-        return []
-
     def copies(self, key: str) -> Sequence[Copy]:
         """Return the setting as written, and as an option of the command line."""
         if not key:
@@ -76,7 +78,7 @@ class Settings:
         )
 
     def can_suppose(self, key: str) -> bool:
-        """Tell whether a row is a setting whose value can be supposed."""
+        """Return whether a row is a setting whose value can be supposed."""
         return key in self._session.case.settable
 
     def present(self, key: str) -> str:
@@ -140,9 +142,9 @@ def _unnamed(page: Page, key: str, run: Run) -> None:
 
 
 def _updates(page: Page, session: Session) -> None:
-    """Write K with where it comes from: configured, observed, and which of them counts."""
+    """Add K with its origin: configured, observed, and which of them is used."""
     page.add((Span("K", "bold"), ", the optimizer steps per rollout batch"))
-    k = session.told.run.updates_per_batch
+    k = session.shortened.run.updates_per_batch
     page.add(updates(k), 0, 2)
     known: Fact | None = session.run.facts.get("updates_configured")
     if "K" in session.overrides:
@@ -178,7 +180,7 @@ def _compared(page: Page, session: Session) -> None:
 
 
 def _turned(before: Diagnosis, after: Diagnosis) -> list[tuple[Span, ...]]:
-    """Return the checks that come out otherwise, each with both outcomes."""
+    """Return the checks whose outcome differs, each with both outcomes."""
     was = {finding.rule: finding.status for finding in before.findings}
     changed = [f for f in after.findings if was.get(f.rule) != f.status]
     return [

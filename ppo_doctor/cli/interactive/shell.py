@@ -1,4 +1,4 @@
-"""Process keys one after the other, however fast they arrive.
+"""The application without its keys: its views, and a queue that handles keys one after the other.
 
 Textual gives a key to the widget that has the focus when it arrives. Keys that arrive together, from pasted text or a
 slow line, would all go to the widget that the first of them is about to leave, and text for a search field or a dialog
@@ -17,8 +17,7 @@ from textual.app import App
 from textual.events import Key, Paste
 from textual.widgets import ContentSwitcher, Input, OptionList
 
-from ppo_doctor.cli.interactive import widgets as bars
-from ppo_doctor.cli.interactive import widgets as look
+from ppo_doctor.cli.interactive import widgets
 from ppo_doctor.cli.interactive.findings import Findings, Story
 from ppo_doctor.cli.interactive.metrics import Metrics
 from ppo_doctor.cli.interactive.places import Places
@@ -36,21 +35,21 @@ if TYPE_CHECKING:
     from ppo_doctor.cli.interactive.subjects import Case, Subject
     from ppo_doctor.report import RenderOptions
 
-#: Seconds that one key may take; the next one goes its way after that, whatever the first is still about.
+#: Seconds that one key may take; after that the next one is handled.
 LONGEST = 2.0
 #: Seconds between two looks at whether a window that is opening has the focus yet.
 LOOK = 0.01
-#: Messages of a key's effects go through the application this often: to act, to move the focus, to open a window.
+#: Times that the messages of one key pass through the application: the action, a new focus, a new window.
 ROUNDS = 3
 
 
 class OneByOne:
-    """Holds keys back until the effects of the one before are there."""
+    """A queue of keys; each is handled when the effects of the one before have been drawn."""
 
     def __init__(
         self, app: App[None], handle: Callable[[Event], Awaitable[None]], fail: Callable[[Exception], None]
     ) -> None:
-        """Keep keys for an application; `handle` does what one asks for, `fail` is told what went wrong with that."""
+        """Queue the keys of an application; `handle` handles one, `fail` gets the error if that fails."""
         self._app = app
         self._handle = handle
         self._fail = fail
@@ -71,11 +70,11 @@ class OneByOne:
                 await asyncio.wait_for(self._done(involved), LONGEST)
             except TimeoutError:
                 continue
-            except Exception as error:  # noqa: BLE001 - told as every crash of the report is
+            except Exception as error:  # noqa: BLE001 - reported like every crash of the application
                 self._fail(error)
 
     def _involved(self) -> list[MessagePump]:
-        """Return what a key passes through: the widget with the focus, and all around it up to the application."""
+        """Return the widgets that a key passes through: the one with the focus and its ancestors."""
         focused = self._app.focused
         return [] if focused is None else [*focused.ancestors_with_self]
 
@@ -87,12 +86,12 @@ class OneByOne:
 
     @property
     def _open(self) -> bool:
-        """Tell whether the application still has a screen."""
+        """Return whether the application still has a screen."""
         return self._app.is_running and bool(self._app.screen_stack)
 
 
 async def _reached(pump: MessagePump) -> None:
-    """Wait until all that a widget was sent so far has been dealt with, or the widget is gone."""
+    """Wait until a widget has handled the messages sent so far, or is gone."""
     done = asyncio.Event()
     if not pump.call_later(done.set):
         return
@@ -105,11 +104,11 @@ VIEWS = ("story", "findings", "metrics", "settings", "places")
 
 
 class Shell(App[None]):
-    """Bars, views and what fills them; what keys do is added by the application."""
+    """The bars and views of the report and their content; `ReportApp` adds the keys."""
 
     CSS_PATH = "report.tcss"
     TITLE = "ppo-doctor"
-    HORIZONTAL_BREAKPOINTS = look.BREAKPOINTS
+    HORIZONTAL_BREAKPOINTS = widgets.BREAKPOINTS
 
     def __init__(
         self,
@@ -120,13 +119,13 @@ class Shell(App[None]):
         native: bool = False,
         light: bool = False,
     ) -> None:
-        """Make the report; `native` keeps to the terminal's own colours, `ascii_signs` to ASCII, `light` to white."""
+        """Create the report: in the terminal's own colours if `native`, in a light theme if `light`."""
         # Before the theme: this decides how NO_COLOR is honoured.
         super().__init__(ansi_color=True if native else None)
         self.session = Session(cases=tuple(cases), why=options.why)
         self.options = options
         self.ascii_signs = ascii_signs
-        #: what ended the report, when that was a bug of ours
+        #: the exception that ended the report, if it was a bug of ours
         self.crash: Exception | None = None
         self.interrupted = False
         self.subjects: dict[str, Subject] = {}
@@ -134,12 +133,12 @@ class Shell(App[None]):
         self._on_page: tuple[str, str] | None = None
         self._keys = OneByOne(self, super().on_event, self._handle_exception)
         self.fresh_subjects()
-        self.register_theme(look.THEME)
-        self.ansi_theme_dark = look.COLORS
-        self.theme = "ansi-dark" if native else look.LIGHT if light else look.THEME.name
+        self.register_theme(widgets.THEME)
+        self.ansi_theme_dark = widgets.COLORS
+        self.theme = "ansi-dark" if native else widgets.LIGHT if light else widgets.THEME.name
 
     def fresh_subjects(self) -> None:
-        """Make the subjects of the views anew, for another run."""
+        """Create the subjects of the views, for another run."""
         session = self.session
         self.findings, self.settings, self.places = Findings(session), Settings(session), Places(session)
         made = (Story(session), self.findings, Metrics(session), self.settings, self.places)
@@ -166,8 +165,8 @@ class Shell(App[None]):
         return self.query_one(ContentSwitcher).current or VIEWS[0]
 
     @property
-    def _stands(self) -> bool:
-        """Tell whether the views are there: what a closing report still hears of its lists has nowhere to go."""
+    def _has_views(self) -> bool:
+        """Return whether the views exist: a report that is closing still gets messages from its lists."""
         return bool(self.query(ContentSwitcher))
 
     @property
@@ -177,7 +176,7 @@ class Shell(App[None]):
 
     @property
     def subject(self) -> Subject:
-        """Return what the view that is shown is about."""
+        """Return the subject of the view that is shown."""
         return self.subjects[self.view]
 
     def refresh_all(self) -> None:
@@ -188,13 +187,13 @@ class Shell(App[None]):
     def refresh_bars(self) -> None:
         """Draw the title, the tabs, what is supposed, and the keys."""
         width = self.size.width
-        self.query_one("#title", Bar).show(bars.title(self.session, width))
+        self.query_one("#title", Bar).show(widgets.title(self.session, width))
         names = [(name, subject.title) for name, subject in self.subjects.items()]
-        self.query_one("#tabs", Bar).show(bars.tabs(names, self.view, width))
-        self.query_one("#keys", Bar).show(bars.keys(self.view, self.session, width))
+        self.query_one("#tabs", Bar).show(widgets.tabs(names, self.view, width))
+        self.query_one("#keys", Bar).show(widgets.keys(self.view, self.session, width))
         banner = self.query_one("#banner", Bar)
         banner.set_class(bool(self.session.overrides), "shown")
-        banner.show(bars.banner(self.session, width))
+        banner.show(widgets.banner(self.session, width))
 
     def refresh_rows(self, key: str = "") -> None:
         """Fill the list of the view, choosing the row with this key, else the one that was chosen, else the first."""
@@ -231,36 +230,36 @@ class Shell(App[None]):
     @work(exclusive=True, group="page")
     async def _show_later(self, view: str, key: str, frame: Frame) -> None:
         lines = await asyncio.to_thread(self.subjects[view].page, key, frame)
-        if not self._stands:
+        if not self._has_views:
             return
         split = self.query_one(f"#{view}", Split)
         if split.choices.chosen == key:
             split.page.show(folded(lines, frame.width))
 
     def on_split_resized(self, event: Split.Resized) -> None:
-        """Wrap everything anew."""
+        """Draw everything in the new size."""
         event.stop()
         self.call_after_refresh(self.refresh_all)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Show the page about the row that was chosen in a list of ours."""
-        if not self._stands:
+        """Show the page about the row that was chosen in the list of a view."""
+        if not self._has_views:
             return
         if event.option_list is self.split.choices and self._on_page != (self.view, self.split.choices.chosen):
             self.refresh_page()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Search while the query is written."""
-        if self._stands and event.input is self.split.search:
+        if self._has_views and event.input is self.split.search:
             self.refresh_rows()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Go to the rows that were found."""
-        if self._stands and event.input is self.split.search:
+        if self._has_views and event.input is self.split.search:
             self.split.choices.focus()
 
     async def on_event(self, event: Event) -> None:
-        """Take keys and what is pasted one after the other; Ctrl-C waits for nothing."""
+        """Queue keys and pasted text; Ctrl-C is handled at once."""
         typed = isinstance(event, Key | Paste) and not event.is_forwarded
         if typed and not (isinstance(event, Key) and event.key == "ctrl+c"):
             self._keys.take(event)
@@ -272,5 +271,5 @@ class Shell(App[None]):
         super()._handle_exception(error)
 
     def _print_error_renderables(self) -> None:
-        # The caller tells what went wrong, in the words of the command line and after the screen was restored.
+        # The caller reports the error as the command line does, after the screen was restored.
         self._exit_renderables.clear()

@@ -1,10 +1,10 @@
-"""The state of the interactive report: its runs, the chosen one, and supposed settings."""
+"""The state of the interactive report, the base of its views, and helpers for their lists and pages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ppo_doctor.report.layout import Page, Span, columns
 from ppo_doctor.report.summary import Summary, relative, summarize
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Judged: TypeAlias = tuple[Run, Diagnosis]
     Rediagnose: TypeAlias = Callable[[Mapping[str, ConfigValue]], Judged]
 
-#: The settings that people wonder about first; K stands for the optimizer steps per rollout batch.
+#: The settings that people ask about first; K is the number of optimizer steps per rollout batch.
 USUAL = ("K", "clip_range", "target_kl")
 
 
@@ -50,14 +50,15 @@ class Frame:
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """The cases of a report, the chosen one, and the settings that are supposed about it."""
+    """The cases of a report, the chosen one, and the settings that are supposed for it."""
 
     cases: tuple[Case, ...]
     index: int = 0
     overrides: dict[str, ConfigValue] = field(default_factory=dict)
     why: bool = False
     _supposed: Judged | None = None
-    _told: tuple[Diagnosis, Diagnosis, Summary] | None = None
+    #: the diagnosis that is shown, the same with shortened paths, and its summary
+    _prepared: tuple[Diagnosis, Diagnosis, Summary] | None = None
 
     @property
     def case(self) -> Case:
@@ -75,42 +76,42 @@ class Session:
         return self._supposed[1] if self._supposed else self.case.diagnosis
 
     @property
-    def told(self) -> Diagnosis:
+    def shortened(self) -> Diagnosis:
         """Return the diagnosis that is shown with long paths shortened in its sentences."""
-        return self._in_words()[1]
+        return self._prepare()[1]
 
     @property
-    def story(self) -> Summary:
-        """Return the story of what is shown."""
-        return self._in_words()[2]
+    def summary(self) -> Summary:
+        """Return the summary of the diagnosis that is shown."""
+        return self._prepare()[2]
 
-    def _in_words(self) -> tuple[Diagnosis, Diagnosis, Summary]:
-        if self._told is None or self._told[0] is not self.diagnosis:
-            self._told = self.diagnosis, relative(self.diagnosis), summarize(self.diagnosis, self.run)
-        return self._told
+    def _prepare(self) -> tuple[Diagnosis, Diagnosis, Summary]:
+        if self._prepared is None or self._prepared[0] is not self.diagnosis:
+            self._prepared = self.diagnosis, relative(self.diagnosis), summarize(self.diagnosis, self.run)
+        return self._prepared
 
     def choose(self, index: int) -> None:
-        """Show another run; what was supposed about this one is dropped."""
+        """Show another run as it was read."""
         self.index = index % len(self.cases)
         self.reset()
 
     def suppose(self, name: str, value: ConfigValue) -> None:
-        """Judge the run as if a setting were another.
+        """Judge the run as if a setting had another value.
 
         Raises:
-            DoctorError: no such setting or value; what was supposed before stays.
+            DoctorError: no such setting or value; the values supposed before stay.
         """
         overrides = {**self.overrides, name: value}
         self._supposed = self.case.rediagnose(overrides)
         self.overrides = overrides
 
     def reset(self) -> None:
-        """Go back to what was read."""
+        """Show the run as it was read."""
         self.overrides, self._supposed = {}, None
 
 
 def shown_value(run: Run, name: str) -> str:
-    """Return the value of a setting as people write it, an empty text where none is known."""
+    """Return the value of a setting as text, empty if it is unknown."""
     setting: Setting | None = run.config.get(name)
     return "" if setting is None else str(setting.value)
 
@@ -125,44 +126,53 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """Something worth copying from a page: what it is, and the text itself."""
+    """A text that can be copied from a page, and what it is."""
 
     what: str
     text: str
 
 
-class Subject(Protocol):
+class Subject:
     """One of the five views of a report."""
 
     #: the word on its tab
-    title: str
-    #: True where a page is read from a file, and so made in the background
-    slow: bool
+    title = ""
+    #: True if pages are read from a file, and therefore made in the background
+    slow = False
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     def rows(self, query: str, width: int) -> list[Row]:
-        """Return the entries that fit a query, the best first."""
+        """Return the entries that match a query, the best first; none if the view is a single page."""
+        del query, width
+        return []
 
     def page(self, key: str, frame: Frame) -> list[Line]:
-        """Return the page about an entry; an empty key means that there is none."""
+        """Return the page about an entry; the key is empty if there is none."""
+        raise NotImplementedError
 
     def plots(self, key: str, frame: Frame) -> list[Line]:
-        """Return the pictures that belong to an entry, for a pane of their own."""
+        """Return the plots of an entry for a separate pane; none if the view has no plots."""
+        del key, frame
+        return []
 
     def copies(self, key: str) -> Sequence[Copy]:
         """Return what can be copied from the page about an entry."""
+        raise NotImplementedError
 
 
-#: Prose is not set wider than this: longer lines are hard to come back from.
+#: Most columns of prose: the start of the next line is hard to find after longer ones.
 WIDEST = 110
 
 
 def page_of(frame: Frame) -> Page:
-    """Return an empty page as wide as a frame, or as prose should be."""
+    """Return an empty page as wide as a frame, but at most `WIDEST`."""
     return Page(width=min(frame.width, WIDEST), ascii=frame.ascii)
 
 
 def folded(lines: Sequence[Line], width: int) -> list[Line]:
-    """Return lines no wider than this; a word that is, such as a path, goes on in the next line."""
+    """Return lines no wider than `width`; a longer word, such as a path, continues in the next line."""
     return [piece for line in lines for piece in _folded(line, width)]
 
 
@@ -185,7 +195,7 @@ def _folded(line: Line, width: int) -> list[Line]:
 
 
 def cut(text: str, width: int) -> str:
-    """Return one line of a table cell, with an ellipsis where it does not fit."""
+    """Return the text of a table cell, cut with an ellipsis if it is wider."""
     return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
 
 
@@ -208,28 +218,24 @@ _STARTS, _FOLLOWS = 3, 2
 
 
 def score(query: str, text: str) -> float | None:
-    """Return how well a query fits a text, None when its letters are not there in order; blanks do not count.
+    """Return how well a query matches a text, None if it lacks the letters in this order; blanks are ignored.
 
-    The text itself is better than its beginning, that better than its inside, and any of them than scattered letters.
+    A match of consecutive letters scores higher than scattered ones, and highest at the start of a word.
     """
-    wanted, held = "".join(query.lower().split()), text.lower()
+    wanted, text = "".join(query.lower().split()), text.lower()
     if not wanted:
         return 0.0
-    at = held.find(wanted)
+    at = text.find(wanted)
     if at >= 0:
-        return 100.0 * len(wanted) + (50 if _starts(held, at) else 0) - len(held) / 100
-    return _scattered(wanted, held)
-
-
-def _scattered(wanted: str, held: str) -> float | None:
+        return 100.0 * len(wanted) + (50 if _starts(text, at) else 0) - len(text) / 100
     points, last = 0.0, -1
     for letter in wanted:
-        at = held.find(letter, last + 1)
+        at = text.find(letter, last + 1)
         if at < 0:
             return None
-        points += 1 + (_STARTS if _starts(held, at) else 0) + (_FOLLOWS if at == last + 1 else 0)
+        points += 1 + (_STARTS if _starts(text, at) else 0) + (_FOLLOWS if at == last + 1 else 0)
         last = at
-    return points - len(held) / 100
+    return points - len(text) / 100
 
 
 def _starts(text: str, at: int) -> bool:
@@ -237,7 +243,7 @@ def _starts(text: str, at: int) -> bool:
 
 
 def ranked(query: str, items: Iterable[Item], words: Callable[[Item], str]) -> list[Item]:
-    """Return the items that fit, the best first; all of them in their order for an empty query."""
+    """Return the items that match, the best first; all of them in their order for an empty query."""
     if not query.strip():
         return list(items)
     scored = [(points, item) for item in items if (points := score(query, words(item))) is not None]

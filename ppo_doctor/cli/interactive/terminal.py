@@ -1,4 +1,4 @@
-"""Check that there is a terminal, read keys from it when stdin was the log, and handle signals."""
+"""Run the interactive report in a terminal: check it, read keys if stdin was the log, handle signals."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from ppo_doctor.cli.interactive.subjects import Case
     from ppo_doctor.report import RenderOptions
 
-#: Terminals whose fonts have neither braille nor our signs.
+#: Terminals whose fonts lack braille and the characters of plots.
 PLAIN_TERMINALS = frozenset({"linux", "vt100", "vt102", "vt220"})
-#: Signals that end the report and leave the terminal as it was.
+#: Signals that end the report and restore the terminal.
 ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGINT") if hasattr(signal, name))
 _HINT = "run it in a terminal, or leave -i away and choose --format text, html or json"
 
 
 def check_terminal(sources: Sequence[str]) -> None:
-    """Refuse to start where nobody could see the report or press a key.
+    """Refuse to start without a terminal for output and keys.
 
     Raises:
         DoctorError: standard output is no terminal, or there is none to read keys from (exit code 2).
@@ -41,7 +41,7 @@ def check_terminal(sources: Sequence[str]) -> None:
 
 
 def _controlling() -> int | None:
-    """Open the terminal that this process belongs to, None where it has none."""
+    """Open the controlling terminal of this process; return None if it has none."""
     try:
         return os.open("/dev/tty", os.O_RDWR)
     except OSError:
@@ -49,10 +49,10 @@ def _controlling() -> int | None:
 
 
 def show(cases: Sequence[Case], options: RenderOptions) -> None:
-    """Run the report until somebody leaves it; the terminal is as before, whatever ends it.
+    """Run the report until the user quits; the terminal is restored in any case.
 
     Raises:
-        KeyboardInterrupt: it was left by Ctrl-C or a signal.
+        KeyboardInterrupt: Ctrl-C or a signal ended it.
         Exception: a bug of ours, after the screen was restored.
     """
     from ppo_doctor.cli.interactive.app import ReportApp
@@ -73,9 +73,9 @@ def show(cases: Sequence[Case], options: RenderOptions) -> None:
 
 
 def leaving_nothing(driver: type[Driver]) -> type[Driver]:
-    """Return a driver that empties its screen before it goes back to the shell's.
+    """Return a driver that clears its screen before it restores the shell's.
 
-    A terminal whose size has changed meanwhile, tmux for one, would move what stands there to the shell's history.
+    Some terminals, tmux for example, would otherwise move it to the shell's history after a change of size.
     """
 
     class Leaving(driver):  # type: ignore[valid-type,misc]
@@ -97,19 +97,19 @@ async def _run(app: ReportApp) -> None:
 
 
 def _few_colors() -> bool:
-    """Tell whether to keep to the terminal's own colours: it has at most sixteen, or none are wanted."""
+    """Return whether to use the terminal's own colours: it has at most sixteen, or NO_COLOR is set."""
     from rich.console import Console
 
     return "NO_COLOR" in os.environ or Console().color_system in (None, "standard", "windows")
 
 
 def is_light() -> bool:
-    """Tell whether the terminal says that its background is white."""
+    """Return whether the terminal reports a light background (`COLORFGBG`)."""
     return os.environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
 
 
 def needs_ascii() -> bool:
-    """Tell whether the terminal's font or encoding lacks the signs that plots are drawn with."""
+    """Return whether the terminal's font or encoding lacks the characters of plots."""
     if os.environ.get("TERM") in PLAIN_TERMINALS:
         return True
     return "utf" not in (getattr(sys.stdout, "encoding", None) or "utf-8").lower()

@@ -1,4 +1,4 @@
-"""Widgets of the screen: a scrolling pane of lines, a list beside pages, and the bars above and below."""
+"""Widgets and colours of the screen: a scrolling pane, a list next to pages, and the bars above and below."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def rich_text(lines: Iterable[Line], *, ascii_signs: bool = False) -> Text:
 
 
 class Pane(ScrollView, can_focus=True):
-    """Lines that scroll; each is drawn only when it comes into view."""
+    """Scrolling lines; each is drawn only when it is visible."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j,down", "scroll_down", "Down", show=False),
@@ -69,7 +69,7 @@ class Pane(ScrollView, can_focus=True):
         self._ascii = ascii_signs
 
     def show(self, lines: Sequence[Line], *, keep: bool = False) -> None:
-        """Replace what is shown; the place is kept where the page is the same at another size."""
+        """Replace the lines; `keep` keeps the scroll position."""
         self._lines = list(lines)
         self.virtual_size = Size(self.scrollable_content_region.width, len(self._lines))
         if not keep:
@@ -93,7 +93,7 @@ class Pane(ScrollView, can_focus=True):
 
 
 class Rows(OptionList):
-    """A list whose chosen row shows without colours, too: reversed, or bold while the list is not in use."""
+    """A list that marks the chosen row even without colours: reversed, or bold if the list has no focus."""
 
     def render_line(self, y: int) -> Strip:
         """Return one line of the screen."""
@@ -126,7 +126,7 @@ class Choices(Rows):
         self.highlighted = (self.keys.index(key) if key in self.keys else 0) if rows else None
 
     def on_click(self, event: Click) -> None:
-        """Choose the row under the mouse; a row that is chosen already opens."""
+        """Choose the row under the mouse, or open it if it is chosen already."""
         event.prevent_default()  # the list of textual opens with the first click
         row = event.style.meta.get("option")
         if row is not None and row != self.highlighted:
@@ -136,13 +136,13 @@ class Choices(Rows):
 
     @property
     def chosen(self) -> str:
-        """Return the key of the chosen row, an empty text where there is none."""
+        """Return the key of the chosen row, empty if there is none."""
         at = self.highlighted
         return self.keys[at] if at is not None and at < len(self.keys) else ""
 
 
 class Split(Vertical):
-    """A search field over a list, beside a page and, where there is room, a pane for plots."""
+    """A search field above a list, next to a page and, on wide screens, a pane for plots."""
 
     class Resized(Message):
         """The panes have other sizes now."""
@@ -168,17 +168,17 @@ class Split(Vertical):
             yield self.plots
 
     def on_mount(self) -> None:
-        """Hide the search field until it is asked for, and a list without rows for good."""
+        """Hide the search field until it is opened, and the list of a view without rows."""
         self.search.display = False
         self.query_one(".side").display = self.listed
 
     @property
     def home(self) -> Choices | Pane:
-        """Return what keys go to first: the list, or the only page."""
+        """Return the widget that gets the focus first: the list, or the only page."""
         return self.choices if self.listed else self.page
 
     def on_resize(self) -> None:
-        """Tell that pages have to be laid out anew."""
+        """Request a new layout of the pages."""
         self.post_message(self.Resized())
 
     def open_search(self) -> None:
@@ -194,7 +194,7 @@ class Split(Vertical):
 
 
 class Bar(Static):
-    """One line of spans; a click on a part does what the part's key does."""
+    """One line of parts; a click on a part runs its action."""
 
     class Pressed(Message):
         """A part of a bar was clicked."""
@@ -220,7 +220,7 @@ class Bar(Static):
         self.update(rich_text([tuple(line)], ascii_signs=self._ascii))
 
     def on_click(self, event: Click) -> None:
-        """Find the part under the mouse."""
+        """Report the action of the part under the mouse."""
         for start, end, action in self._parts:
             if action and start <= event.x < end:
                 self.post_message(self.Pressed(action))
@@ -280,8 +280,8 @@ Part = tuple["Line", str]
 
 
 def title(session: Session, width: int) -> list[Part]:
-    """Return verdict, run and what was read; what does not fit is left out, a long name from its left."""
-    diagnosis = session.told
+    """Return the parts of the title: verdict, run and what was read; facts that do not fit are left out."""
+    diagnosis = session.shortened
     supposed = "≈ " if session.overrides else ""
     word = f" {supposed}{VERDICT_SIGNS[diagnosis.verdict]} {diagnosis.verdict.upper()} "
     which = f"{session.index + 1}/{len(session.cases)} " if len(session.cases) > 1 else ""
@@ -300,7 +300,7 @@ def title(session: Session, width: int) -> list[Part]:
 
 
 def tabs(names: Sequence[tuple[str, str]], shown: str, width: int) -> list[Part]:
-    """Return the tabs; the one that is shown is reversed and stands between brackets of its own."""
+    """Return the tabs; the one that is shown is reversed and in brackets."""
     short = sum(len(words) + 5 for _, words in names) > width
     parts: list[Part] = []
     for number, (name, words) in enumerate(names, start=1):
@@ -312,17 +312,17 @@ def tabs(names: Sequence[tuple[str, str]], shown: str, width: int) -> list[Part]
 
 
 def banner(session: Session, width: int) -> list[Part]:
-    """Return what is supposed, and how to go back."""
-    told = ", ".join(f"{plain(name)} = {plain(str(value))}" for name, value in session.overrides.items())
-    words = f" ≈ HYPOTHETICAL: {told}. This was not logged."
+    """Return the supposed settings, and the key that drops them."""
+    supposed = ", ".join(f"{plain(name)} = {plain(str(value))}" for name, value in session.overrides.items())
+    words = f" ≈ HYPOTHETICAL: {supposed}. This was not logged."
     back = "  x: back to what was read"
     if columns(words) + columns(back) > width:
-        words = f" ≈ HYPOTHETICAL: {told}"
+        words = f" ≈ HYPOTHETICAL: {supposed}"
     return [((Span(words),), ""), ((Span(back),), "reset")]
 
 
 def keys(view: str, session: Session, width: int) -> list[Part]:
-    """Return the keys that matter here, as many as fit; help always does."""
+    """Return the keys of a view, as many as fit, the most useful first."""
     wanted = [key for key in KEYS if key[3] in ("", view)]
     if len(session.cases) > 1:
         wanted.insert(1, _MANY)
