@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
 
 
 class _Commands(TyperGroup):
-    """The commands; typer takes an `EOFError` for a Ctrl-D, and ends with the code of a sick run."""
+    """The group of commands; without it, typer takes any `EOFError` for a Ctrl-D and exits with 1."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer keeps its contexts to itself
         """Run a command."""
@@ -72,14 +72,14 @@ def _main(
 
 
 def register(command: str | None = None) -> None:
-    """Import the module of a command; of all where it is none that we know, for `--help` and for near misses."""
+    """Import the module of a command, or all modules if there is no such command, as for `--help`."""
     known = COMMANDS.get(command or "")
     for module in dict.fromkeys(COMMANDS.values()) if known is None else [known]:
         import_module(f"ppo_doctor.cli.{module}")
 
 
 def run() -> int:
-    """Run the command line and return the exit code; only here do errors become messages."""
+    """Run the command line, print errors, and return the exit code."""
     from ppo_doctor.cli.output import print_error
 
     try:
@@ -98,7 +98,7 @@ def run() -> int:
 
 
 def _called() -> int:
-    """Run the command; what its output still buffers is written before the exit code is settled."""
+    """Run the command and return its exit code, after flushing the output."""
     try:
         app(standalone_mode=True)
     except SystemExit as stop:
@@ -112,7 +112,7 @@ def _called() -> int:
 
 
 def _refused(error: Exception) -> DoctorError | None:
-    """Return a message for a path that the system refuses, or a deleted working directory: neither is a bug of ours."""
+    """Return an error for a path that the system refuses or a deleted working directory, None for a bug of ours."""
     from ppo_doctor.cli.output import working_folder_exists
 
     if not isinstance(error, OSError):

@@ -1,4 +1,4 @@
-"""`ppo-doctor check-config`: check training configurations before a run, one line per finding."""
+"""The command `check-config`: check training configurations before a run, one line per finding."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ def check_config(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What was found in one configuration; `known` is how many of its settings we know, `why` why it is none.
+    """The result of checking one configuration.
 
-    `judged` are the keys of those that were held against what is impossible, pointless and unusual.
+    `known` is the number of canonical settings in it, `judged` the keys of those with a known range, and `why` the
+    reason if the file is no configuration.
     """
 
     path: Path
@@ -53,42 +54,37 @@ class Checked:
     why: str = ""
 
     def code(self, fail_on: str) -> ExitCode:
-        """Return 1 for a finding at or above `fail_on`; here a finding does fail, for there is no run to lead in."""
+        """Return 1 for a finding at or above `fail_on`: without a run there is no leading cause that could fail."""
         from ppo_doctor.model.words import Severity
 
-        if fail_on == "never":
-            return ExitCode.OK
-        bound = Severity(fail_on)
-        sick = any(f.status == "fired" and f.severity.at_least(bound) for f in self.findings)
-        return ExitCode.SICK if sick else ExitCode.OK
+        fired = (finding for finding in self.findings if finding.status == "fired")
+        if fail_on != "never" and any(finding.severity.at_least(Severity(fail_on)) for finding in fired):
+            return ExitCode.SICK
+        return ExitCode.OK
 
     def lines(self) -> list[str]:
-        """Return one line for each place that a finding names.
-
-        Where none says more than what is so, another tells what was checked, or why nothing was.
-        """
+        """Return one line for each place of a finding; without a fault also what was checked, or why nothing was."""
         fired = [finding for finding in self.findings if finding.status == "fired"]
-        found = [
+        lines = [
             f"{place}: {f.severity}: {f.title}: {words} ({f.rule})" for f in fired for place, words in self._places(f)
         ]
         if any(finding.severity != "info" for finding in fired):
-            return found
-        return [*found, self._clean() if self.known else self.why]
+            return lines
+        if not self.known:
+            return [*lines, self.why]
+        if not self.judged:
+            return [*lines, f"{self.path}: nothing found; none of its settings has a range that we know"]
+        checked = f"{len(self.judged)} settings of {self.framework}: {', '.join(self.judged)}"
+        return [*lines, f"{self.path}: nothing impossible, pointless or unusual in {checked}"]
 
     def _places(self, finding: Finding) -> list[tuple[str, str]]:
-        """Return the places of a finding with a sentence about each; of one place, everything in one sentence."""
+        """Return the places of a finding with a sentence about each; for a single place, one about everything."""
         from ppo_doctor.model.evidence import says, sentence
 
         places = list(dict.fromkeys(str(e.source) for e in finding.evidence if e.source is not None))
         if len(places) < 2:
             return [(places[0] if places else str(self.path), says(finding))]
         return [(str(e.source or self.path), sentence(e)) for e in finding.evidence]
-
-    def _clean(self) -> str:
-        if not self.judged:
-            return f"{self.path}: nothing found; none of its settings has a range that we know"
-        against = "nothing impossible, pointless or unusual"
-        return f"{self.path}: {against} in {len(self.judged)} settings of {self.framework}: {', '.join(self.judged)}"
 
 
 def check_file(path: Path, pack: Pack, framework: str | None = None) -> Checked:

@@ -10,7 +10,7 @@ from ppo_doctor.cli.application import app
 from ppo_doctor.cli.options import complete_name
 from ppo_doctor.cli.output import write
 
-#: Columns of a terminal that a page takes at most.
+#: Most columns of a page.
 WIDEST = 120
 
 
@@ -35,7 +35,7 @@ def frameworks() -> None:
 
 
 def _for_terminal(markdown: str) -> str:
-    """Return Markdown laid out for the standard output: its width, its encoding, and colours where it shows them."""
+    """Return Markdown laid out for the width, encoding and colours of standard output."""
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.markdown import Markdown, TableElement
     from rich.table import Table
@@ -43,7 +43,7 @@ def _for_terminal(markdown: str) -> str:
     from ppo_doctor.report.layout import ascii_only
 
     class WholeCells(TableElement):
-        # By default a table of rich cuts a word that is longer than its column.
+        # By default rich cuts a word that is longer than the column of its table.
         def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
             for part in super().__rich_console__(console, options):
                 for column in part.columns if isinstance(part, Table) else ():

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from ppo_doctor.runs.layouts import RunSource
     from ppo_doctor.runs.reading import Request
 
-#: What judging costs on one processor: seconds for each run, and for each byte of its logs (measured: 250 tables of
-#: 0.4 MB take 6 s, 24 take 0.6 s). Only whether several processes pay depends on it.
+#: Seconds that judging takes on one processor, for each run and for each byte of its logs (measured: 250 tables of
+#: 0.4 MB take 6 s, 24 take 0.6 s). They only decide whether several processes are used.
 PER_RUN, PER_BYTE = 0.02, 1 / 40e6
 #: Without --jobs several processes are used when the work would take longer than this, in seconds: each takes 0.3 s to
 #: start, and handing runs over costs a quarter of the work once more.
 WORTH_PROCESSES = 5.0
 MOST_JOBS = 64
-#: Runs that each process may be ahead of the one that is taken next.
+#: Runs that each process may be ahead of the one that is yielded next.
 AHEAD = 4
-#: Files without a run that are named; the others are counted.
+#: Files without a run that are named; further ones are counted.
 MOST_NAMES = 5
 #: Seconds of work before a progress bar is shown, and characters of its label.
 PATIENCE, WIDTH = 1.0, 40
@@ -44,11 +44,11 @@ PATIENCE, WIDTH = 1.0, 40
 
 @dataclass(slots=True, repr=False, eq=False)
 class Attempt:
-    """What came of one source: its runs, judged, what could not be, and what turned out to be no run."""
+    """The result of judging one source: its runs, its errors, and files that turned out to be no run."""
 
     judged: list[tuple[Run, Diagnosis]] = field(default_factory=list)
     errors: list[DoctorError] = field(default_factory=list)
-    passed_over: list[str] = field(default_factory=list)
+    not_runs: list[str] = field(default_factory=list)
 
 
 def judge_runs(
@@ -60,17 +60,16 @@ def judge_runs(
     jobs: int | None = 1,
     shown: bool = True,
 ) -> Iterator[tuple[Run, Diagnosis]]:
-    """Yield every run, judged; of several logs one that cannot be read is named on stderr and joins the errors.
+    """Yield every run with its diagnosis, in the order of the sources, and keep none of those that were yielded.
 
-    `errors` begins with what is missing. `jobs` is the number of processes; None takes as many as there are processors
-    when the work is worth it. Runs come in the order of the sources, and nothing is kept of those that were taken.
-    `shown` allows a progress bar.
+    Errors of single sources are added to `errors`, which starts with the missing sources, and printed on stderr.
+    `jobs` is the number of processes; None uses all processors if there is enough work. `shown` allows a progress bar.
 
     Raises:
         DoctorError: the only source cannot be read, or none can.
     """
     alone = len(sources) == 1 and not errors
-    passed_over: list[str] = []
+    not_runs: list[str] = []
     count = 0
     processes = process_count(sources, jobs)
     attempts = (
@@ -81,30 +80,30 @@ def judge_runs(
     with progress([source.log for source in sources], shown=shown) as advance:
         for attempt in attempts:
             errors += attempt.errors
-            passed_over += attempt.passed_over
+            not_runs += attempt.not_runs
             count += len(attempt.judged)
             while attempt.judged:
                 yield attempt.judged.pop(0)
             advance()
-    _print_errors(errors, passed_over)
+    _print_errors(errors, not_runs)
     if not count:
         codes = [error.code for error in errors] or [ExitCode.NOTHING_TO_JUDGE]
         raise DoctorError("none of the runs could be judged", code=worst(codes))
 
 
-def _print_errors(errors: Sequence[DoctorError], passed_over: Sequence[str]) -> None:
-    """Print what could not be judged, each hint once."""
+def _print_errors(errors: Sequence[DoctorError], not_runs: Sequence[str]) -> None:
+    """Print the errors, each hint once, and the files that are no runs."""
     hints: set[str] = set()
     for error in errors:
         print_error(error if error.hint not in hints else DoctorError(error.message))
         hints.add(error.hint)
-    if passed_over:
-        more = f" and {len(passed_over) - MOST_NAMES} more" if len(passed_over) > MOST_NAMES else ""
-        print_error(DoctorError(f"no run was found in {', '.join(passed_over[:MOST_NAMES])}{more}"))
+    if not_runs:
+        more = f" and {len(not_runs) - MOST_NAMES} more" if len(not_runs) > MOST_NAMES else ""
+        print_error(DoctorError(f"no run was found in {', '.join(not_runs[:MOST_NAMES])}{more}"))
 
 
 def process_count(sources: Sequence[RunSource], jobs: int | None) -> int:
-    """Return how many processes to use; only this one can read stdin, and others start where this one is."""
+    """Return the number of processes to use: 1 for stdin, and without a working directory to start others in."""
     if any(source.log == "-" for source in sources) or len(sources) < 2 or not working_folder_exists():
         return 1
     if jobs is None:
@@ -115,13 +114,13 @@ def process_count(sources: Sequence[RunSource], jobs: int | None) -> int:
 
 
 def _processors() -> int:
-    """Return how many processors we may use, which in a container are fewer than there are."""
+    """Return the number of processors that this process may use, fewer than all in a container."""
     allowed = getattr(os, "sched_getaffinity", None)
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def _attempt(source: RunSource, request: Request, pack: Pack, *, alone: bool = False) -> Attempt:
-    """Judge what can be judged of one source; with only one source, errors propagate."""
+    """Judge one source and collect its errors; with only one source, errors propagate."""
     from ppo_doctor.diagnosis.analyze import diagnose
     from ppo_doctor.runs.merging import read_source
 
@@ -134,7 +133,7 @@ def _attempt(source: RunSource, request: Request, pack: Pack, *, alone: bool = F
         if alone:
             raise
         if source.doubtful and error.code == ExitCode.NOTHING_TO_JUDGE:
-            attempt.passed_over.append(source.log)
+            attempt.not_runs.append(source.log)
         else:
             attempt.errors.append(error)
     except Exception as error:
@@ -146,7 +145,7 @@ def _attempt(source: RunSource, request: Request, pack: Pack, *, alone: bool = F
 
 
 def _in_processes(sources: Sequence[RunSource], request: Request, pack: Pack, processes: int) -> Iterator[Attempt]:
-    """Judge in processes that are started afresh, so that no lock or thread of ours is copied into them."""
+    """Judge in spawned processes, so that no lock or thread of this one is copied into them."""
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
@@ -171,7 +170,7 @@ def _in_processes(sources: Sequence[RunSource], request: Request, pack: Pack, pr
 
 
 def _submit(pool: ProcessPoolExecutor, source: RunSource) -> Future[Attempt]:
-    """Hand a run to a pool; where its processes have ended, the result is that error."""
+    """Submit a run to a pool; if its processes have ended, return a future with that error."""
     from concurrent.futures import Future
     from concurrent.futures.process import BrokenProcessPool
 
@@ -183,7 +182,7 @@ def _submit(pool: ProcessPoolExecutor, source: RunSource) -> Future[Attempt]:
         return broken
 
 
-#: What a process judges with, set once when it starts.
+#: The function with which a process judges, set once when it starts.
 _judge_here: Callable[[RunSource], Attempt] | None = None
 
 
@@ -200,9 +199,9 @@ def _in_process(source: RunSource) -> Attempt:
 
 @contextmanager
 def progress(names: Sequence[str], patience: float = PATIENCE, *, shown: bool = True) -> Iterator[Callable[[], None]]:
-    """Show a bar on stderr while runs are judged; yields what is to be called after each.
+    """Show a progress bar on stderr; yield a function to call after each run.
 
-    Nothing is shown, and rich not imported, where stderr is no terminal or the work is done within `patience` seconds.
+    Nothing is shown, and rich not imported, if stderr is no terminal or the work takes less than `patience` seconds.
     """
     if not shown or not sys.stderr.isatty():
         yield lambda: None

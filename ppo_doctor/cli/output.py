@@ -27,12 +27,12 @@ Place: TypeAlias = "tuple[str, Path | None]"
 #: a diagnosis with its run, where a format draws it, and with its summary, where the text report of several runs has it
 Judged: TypeAlias = "tuple[Run | None, Diagnosis, Summary | None]"
 _T = TypeVar("_T")
-#: Formats in which an error is a document too, so that whoever reads the file finds out.
+#: Formats in which an error is also written as a document, for readers of the file.
 ERROR_FORMATS = ("json", "sarif", "junit", "github")
 
 
 def places(formats: Sequence[str] | None, output: Path | None) -> list[Place]:
-    """Return (format, file or None for stdout) of each report; `-o` belongs to the format that names no file.
+    """Return (format, file or None for stdout) of each report; `-o` is the file of formats that name none.
 
     Raises:
         DoctorError: an unknown format, or two for one place (exit code 2).
@@ -81,7 +81,7 @@ def files_of(run: Run) -> set[str]:
 
 
 def refuse_input(target: Path, inputs: Iterable[str | Path | None]) -> None:
-    """Refuse to write a report over an input; links are inputs where they lead to one.
+    """Refuse to write a report over an input; a link to an input counts as one.
 
     Raises:
         DoctorError: the target is one of the inputs, or the file that standard input comes from (exit code 2).
@@ -113,8 +113,8 @@ def report(
 ) -> None:
     """Write every report, and GitHub's page for the job when it runs one.
 
-    Of several runs each is written when it is judged, where the format allows it, and not kept. `many` says of a single
-    run, once it is known to be the last, whether its report is one of several. The files of each run join `inputs`.
+    Of several runs each is written as soon as it is judged, if the format allows it, and not kept. `many` returns for
+    the number of runs whether the report is one of several runs. The files of each run are added to `inputs`.
     """
     stream = iter(judged)
     first = list(islice(stream, 2))
@@ -134,9 +134,9 @@ def _emptied(items: list[_T]) -> Iterator[_T]:
 def _write_each(
     judged: Iterator[tuple[Run, Diagnosis]], options: RenderOptions, places: Sequence[Place], inputs: set[str]
 ) -> None:
-    """Write several runs: one by one where the format allows it, the other formats at the end.
+    """Write several runs one by one if the format allows it, and the other formats at the end.
 
-    These keep of each run what they need: the run where one quotes it, its summary where one prints it.
+    For the latter, of each run only the parts that these formats need are kept.
     """
     from ppo_doctor.report import DRAWN, SUMMARIZED, flow_of
     from ppo_doctor.report.summary import summarize
@@ -158,7 +158,7 @@ def _write_each(
                 put(("," if number else "") + flow.element(diagnosis, options))
             if others:
                 kept.append((run if draws else None, diagnosis, summarize(diagnosis, run) if summarized else None))
-            del run, diagnosis  # not while the next run is judged
+            del run, diagnosis  # free them before the next run is judged
         for put, flow in flows:
             put(flow.closing)
     _write_whole(kept, options, others, inputs, many=True)
@@ -181,7 +181,7 @@ def _write_whole(
 
 
 def rendered(judged: Sequence[Judged], options: RenderOptions, name: str, *, many: bool) -> str:
-    """Return a report in one format; in a gate the text ends with its result."""
+    """Return a report in one format; the text of a gate ends with its result."""
     from ppo_doctor.report import render, render_many
 
     if many:
@@ -198,7 +198,7 @@ def rendered(judged: Sequence[Judged], options: RenderOptions, name: str, *, man
 
 
 def _job_summary(judged: Sequence[Judged], options: RenderOptions) -> None:
-    """Append to the page of the job; a page that cannot be written changes no verdict and is reported."""
+    """Append to the summary page of GitHub's job; failing to write it is reported and changes no exit code."""
     place = os.environ.get("GITHUB_STEP_SUMMARY")
     if not place:
         return
@@ -245,9 +245,9 @@ def write(text: str, path: Path | None = None, format: str = "text", inputs: Col
 
 @contextmanager
 def writing(path: Path | None, format: str = "text", inputs: Collection[str] = ()) -> Iterator[Callable[[str], None]]:
-    """Yield a function that takes the parts of a report; a file is replaced when all are written, and kept on failure.
+    """Yield a function that writes a part of a report; a file is replaced once all are written, and kept on failure.
 
-    Links stay, and what they lead to is replaced. A device, a pipe or an open descriptor is written to directly.
+    Of a link, the target is replaced. A device, a pipe or an open descriptor is written to directly.
 
     Raises:
         DoctorError: as `write`.
@@ -284,14 +284,14 @@ def _put(text: str, format: str) -> None:
 
 
 def _is_stdout(path: Path) -> bool:
-    """Recognise /dev/stdout and its like: a file to which a shell redirects output may get more than ours."""
+    """Return whether a path is standard output: a file that a shell redirects output to may get other output too."""
     with suppress(OSError, ValueError, AttributeError):  # no such file yet, or a standard output that is no file
         return os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
     return False
 
 
 def _open(path: Path) -> tuple[TextIO, Path | None]:
-    """Return a file to write to, and its name where it is a new one that is to replace `path`."""
+    """Return a file to write to, and its path if it is a new one that is to replace `path`."""
     if path.exists():
         plain = path.is_file() or path.is_dir()
         if not plain or os.path.normpath(path).startswith(("/dev/fd/", "/dev/std", "/proc/")):
@@ -314,10 +314,10 @@ def _named_errors(path: Path) -> Iterator[None]:
 
 
 def fitted(text: str, format: str, encoding: str) -> str:
-    """Return a report with the characters that an encoding lacks written as its format writes them.
+    """Return a report with the characters that an encoding lacks escaped as its format does.
 
-    A document of a format that says, or is known, to be UTF-8 gets nothing but ASCII in any other encoding. Text keeps
-    its characters: the stream escapes those that it cannot write.
+    Documents of formats that are UTF-8 become ASCII in any other encoding. Text keeps its characters, because the
+    stream escapes those that it cannot write.
     """
     if text.isascii() or lookup(encoding).name.startswith("utf"):
         return text

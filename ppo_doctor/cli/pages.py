@@ -42,7 +42,7 @@ _NAME = re.compile(r"`([^`\n]+)`")
 
 @frozen(kw_only=False)
 class Entry:
-    """A page: its folder in the site, its name, its further cells in the index, and the function that writes it."""
+    """A page: its folder in the site, its name, further cells in the index, and the function that returns it."""
 
     folder: str
     name: str
@@ -83,7 +83,7 @@ def page(name: str) -> str:
 
 
 def _canonical(name: str, pack: Pack) -> str:
-    """Return the name of the rule with this code, or of the metric that a framework logs under this key."""
+    """Return the name of the rule with this code or of the metric with this native key, empty if there is none."""
     from ppo_doctor.trainers.detection import profiles
 
     rule = pack.rule(name)
@@ -109,7 +109,7 @@ def site() -> dict[str, str]:
 
 
 def _linked(markdown: str, paths: Mapping[str, str]) -> str:
-    """Return a page of a folder with a link at each name, in code style, that has a page."""
+    """Return a page with a link at each name in code style that has a page."""
     return _NAME.sub(lambda code: f"[{code[0]}](../{paths[code[1]]})" if code[1] in paths else code[0], markdown)
 
 
@@ -137,7 +137,7 @@ def rule_page(rule: Rule, pack: Pack) -> str:
 
 
 def _example(rule: Rule, case: Mapping[str, Any]) -> str:
-    """Return what a rule answers on one of its cases, the drawings and settings of the case, and the evidence."""
+    """Return a rule's answer to one of its cases, with the inputs of the case and the evidence."""
     from ppo_doctor.checks.cases import run_case
 
     finding = run_case(rule, case).finding
@@ -195,7 +195,7 @@ def _weighed(weight: Weight, pack: Pack) -> str:
 
 
 def _sound_runs(rule: str, pack: Pack) -> str:
-    """Return how many sound runs answer a check with yes: of the lab's trainers, and of published runs."""
+    """Return how many sound runs a check fires on: of the lab's trainers, and of published runs."""
     counts = pack.sound.get(rule, ())
     pairs = zip(counts[::2], counts[1::2], ("of the lab", "published"), strict=False)
     parts = [f"{yes} of {runs} {origin}" for yes, runs, origin in pairs if runs]
@@ -203,7 +203,7 @@ def _sound_runs(rule: str, pack: Pack) -> str:
 
 
 def _sample(cause: Cause, pack: Pack) -> str:
-    """Return the report of a sample log with this fault; nothing where no sample log is installed or has it."""
+    """Return the report of a sample log with this fault, empty if none is installed or has it."""
     from ppo_doctor.checks.rulepack import builtin_rules
     from ppo_doctor.diagnosis.analyze import diagnose, load_run
     from ppo_doctor.model.toml_files import parse_toml
@@ -222,7 +222,7 @@ def _sample(cause: Cause, pack: Pack) -> str:
 
 
 def _cases(cause: Cause, pack: Pack) -> str:
-    """Return the findings that weigh most for a cause, each on a case that fires and on one that nearly does."""
+    """Return the findings with most weight for a cause, each with a case that fires and a near miss."""
     from ppo_doctor.checks.rulepack import prose as file_of
 
     weights = sorted((weight for weight in cause.weights if weight.fired > 0), key=lambda weight: -weight.fired)
@@ -235,7 +235,7 @@ def _cases(cause: Cause, pack: Pack) -> str:
 
 
 def _rivals(cause: Cause, pack: Pack) -> Iterator[str]:
-    """Yield the causes that no log separates from this one, then those that share a complaint with it."""
+    """Yield the causes that no log distinguishes from this one, then those that share a complaint with it."""
     titles = {other.id: other.title for other in pack.causes}
     yield _list(f"`{twin}`, a twin: no log separates them. {titles[twin]}." for twin in cause.twins)
     complaints = {complaint.id: complaint.title for complaint in pack.complaints}
@@ -315,19 +315,19 @@ def metric_page(metric: Metric) -> str:
 
 
 def _page(title: str, *blocks: str) -> str:
-    """Return a page; a tag outside code is escaped, for Markdown would take it for HTML."""
+    """Return a page; a `<` outside code is escaped, because Markdown would read a tag."""
     text = "\n\n".join(filter(None, (f"# {title}", *blocks)))
     return _CODE_OR_TAG.sub(lambda found: "&lt;" if found[0] == "<" else found[0], text) + "\n"
 
 
 def _section(title: str, *blocks: str) -> str:
-    """Return blocks under a heading, or nothing without blocks."""
+    """Return blocks under a heading, empty without blocks."""
     body = list(filter(None, blocks))
     return "\n\n".join([f"## {title}", *body]) if body else ""
 
 
 def _sentence(text: str) -> str:
-    """Return text on one line with a stop at its end."""
+    """Return text on one line that ends with a full stop."""
     line = prose(text)
     return line if line.endswith((".", "?", ":")) or not line else f"{line}."
 
@@ -337,7 +337,7 @@ def _list(items: Iterable[str], mark: str = "-") -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table, or nothing without rows; bars inside cells are escaped."""
+    """Return a table, empty without rows; bars inside cells are escaped."""
     lines = [columns, ["---"] * len(columns), *rows] if rows else []
     escaped = [[prose(cell).replace("|", "\\|") for cell in line] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped)

@@ -47,7 +47,7 @@ class RunTest(pytest.Item):
         assert_healthy(self.run, policy=Path(policy) if policy else None, fail_on=fail_on)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ANN401
-        """Return the report, or what kept us from judging; a traceback only for a bug of ours."""
+        """Return the report, or the error that prevented judging; a traceback only for a bug of ours."""
         from ppo_doctor.model.errors import DoctorError
 
         if isinstance(excinfo.value, DoctorError):
@@ -57,5 +57,5 @@ class RunTest(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Return where the test stands: at its run."""
+        """Return the location of the test: its run."""
         return Path(self.run), None, self.name

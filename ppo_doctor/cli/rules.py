@@ -1,4 +1,4 @@
-"""`ppo-doctor rules`: list, create, test and document rules."""
+"""The commands `rules list`, `new`, `test` and `docs`."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ def test_rules(
     folders = [folder.resolve() for folder in rules or ()]
     mine = [rule for rule in pack.rules if not folders or any(map(Path(rule.path).is_relative_to, folders))]
     chosen = [rule for rule in pack.rules if rule.name in names] if names else mine
-    held = [(rule, prose(rule.path)["case"]) for rule in chosen]
-    results = [run_case(rule, case) for rule, cases in held for case in cases]
+    chosen_cases = [(rule, prose(rule.path)["case"]) for rule in chosen]
+    results = [run_case(rule, case) for rule, cases in chosen_cases for case in cases]
     failed = [result for result in results if result.problems]
-    for rule, cases in held if show_values else ():
+    for rule, cases in chosen_cases if show_values else ():
         write("".join(f"{line}\n" for line in values_of(rule, cases)), None)
     for result in failed:
         write(f"{result.rule}: {result.case}: {'; '.join(result.problems)}\n", None)

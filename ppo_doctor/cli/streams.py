@@ -1,7 +1,7 @@
 """Handle standard streams that are closed, full, left by their reader, or not UTF-8.
 
-Writing to standard output raises only `DoctorError`; a reader that has left is no failure. Messages that standard error
-does not accept are lost, because there is nowhere else to write them.
+Writing to standard output raises only `DoctorError`; a reader that has closed the pipe is no failure. Messages that
+standard error does not accept are lost, because there is nowhere else to write them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ppo_doctor.model.errors import DoctorError, ExitCode
 
 
 class _Descriptor(io.FileIO):
-    """A descriptor to write to; after its first failure what is written goes nowhere."""
+    """A descriptor to write to; after its first failure, output is discarded."""
 
     left = False
 
@@ -27,7 +27,7 @@ class _Descriptor(io.FileIO):
         self._terminal = terminal
 
     def write(self, data: object) -> int:
-        """Write all or some bytes and return how many.
+        """Write all or some bytes and return their number.
 
         Raises:
             DoctorError: a required stream is closed, full, or cannot be written for another reason (exit code 2).
@@ -50,12 +50,12 @@ class Output(io.TextIOWrapper):
 
     @property
     def left(self) -> bool:
-        """Return whether the reader has gone."""
+        """Return whether the reader has closed the stream."""
         return bool(self.buffer.raw.left)  # type: ignore[attr-defined]
 
 
 def prepare() -> None:
-    """Give this process standard streams that it can use whatever it was started with.
+    """Replace the standard streams of this process by ones that can be used in any case.
 
     Characters that their encoding lacks are written as escapes. A stream that was closed can be neither read nor
     written, and whoever tries gets an error.
