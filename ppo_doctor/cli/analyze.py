@@ -1,10 +1,12 @@
-"""The commands `analyze` (diagnose runs) and `inspect` (show what was read)."""
+"""The commands `analyze` (diagnose runs), `inspect` (show what was read) and `gate` (judge runs for CI)."""
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,6 +38,7 @@ from ppo_doctor.cli.options import (
     Together,
     Why,
     check_fail_on,
+    complete_severity,
     gather_runs,
     load_rules,
     refuse_inputs,
@@ -47,7 +50,6 @@ from ppo_doctor.model.errors import DoctorError, ExitCode, worst
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from ppo_doctor.checks.rulepack import Pack
     from ppo_doctor.cli.interactive.subjects import Case
@@ -58,6 +60,9 @@ if TYPE_CHECKING:
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.runs.layouts import RunSource
     from ppo_doctor.runs.reading import Request
+
+
+GATE_FAIL_ON = "As in analyze; high unless the policy says otherwise."
 
 
 @app.command()
@@ -207,3 +212,54 @@ def inspect(
         save_aliases(request, sources)
     for run in (run for one in sources for run in runs_of(one, request)):
         write(render(inspect_run(run, pack), everything=all_keys), None)
+
+
+@app.command()
+def gate(
+    sources: Sources,
+    policy: Annotated[Path | None, typer.Option(help="The policy; else the nearest ppo-doctor.toml.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="A JSON report; only new or worse causes fail.")] = None,
+    group: Annotated[bool, typer.Option("--group", help="Judge seeds of one configuration together.")] = False,
+    formats: Formats = None,
+    output: Output = None,
+    fail_on: Annotated[str | None, typer.Option(help=GATE_FAIL_ON, autocompletion=complete_severity)] = None,
+    framework: Framework = None,
+    config: Configs = None,
+    settings: Settings = None,
+    alias: Aliases = None,
+    steps: Steps = None,
+    rules: RuleFolders = None,
+    select: Select = None,
+    ignore: Ignore = None,
+    why: Why = False,
+    all_checks: All = False,
+    quiet: Quiet = False,
+    no_color: NoColor = False,
+    debug: Debug = False,
+) -> None:
+    """Judge training runs for CI, by a policy and a baseline; exit with 1 for what the policy forbids."""
+    from ppo_doctor.cli.gate import policy_for, run_gate
+    from ppo_doctor.report import RenderOptions
+
+    if not formats and output is None and os.environ.get("GITHUB_ACTIONS") == "true":
+        formats = ["text", "github"]  # annotations between the lines of the job's log
+    reports = places(formats, output)
+    refuse_inputs(reports, sources, [policy, baseline, *(config or ())], rules or [])
+    options = RenderOptions(why=why, all=all_checks, quiet=quiet, color=False if no_color else None)
+    inputs: set[str] = set()
+    try:
+        if fail_on is not None:
+            check_fail_on(fail_on)
+        ours = policy_for(policy, fail_on=fail_on, baseline=baseline, rules=rules or ())
+        refuse_inputs(reports, (), [ours.source, ours.baseline], ours.rules)
+        request = request_of(framework, config, settings, steps, select, ignore, debug, alias)
+        judged, results, code = run_gate(sources, ours, request, group=group)
+        report(judged, replace(options, gate_results=results), reports, inputs)
+    except DoctorError as error:
+        report_error(error, reports, inputs)
+        raise
+    if not any(name == "text" for name, _ in reports):
+        from ppo_doctor.report.terminal import gate_text
+
+        sys.stderr.write(gate_text(results))
+    raise typer.Exit(code)

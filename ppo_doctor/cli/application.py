@@ -24,7 +24,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "analyze": "analyze",
         "inspect": "analyze",
-        "gate": "gate",
+        "gate": "analyze",
         "compare": "compare",
         "check-config": "check_config",
         "explain": "explain",

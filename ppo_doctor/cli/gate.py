@@ -1,46 +1,21 @@
-"""`ppo-doctor gate`: judge runs for CI, and decide by a policy and a baseline whether they pass."""
+"""Decide for CI whether runs pass: by a policy, and by comparison with a baseline."""
 
 from __future__ import annotations
 
 import math
 import operator
-import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from ppo_doctor.cli.application import app
-from ppo_doctor.cli.options import (
-    Aliases,
-    All,
-    Configs,
-    Debug,
-    Formats,
-    Framework,
-    Ignore,
-    NoColor,
-    Output,
-    Quiet,
-    RuleFolders,
-    Select,
-    Settings,
-    Sources,
-    Steps,
-    Why,
-    check_fail_on,
-    complete_severity,
-    gather_runs,
-    refuse_inputs,
-    request_of,
-)
-from ppo_doctor.cli.output import places, report, report_error
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.cli.judge import judge_runs
+from ppo_doctor.cli.options import gather_runs
 from ppo_doctor.cli.policy import PERCENTILE, applied, find_policy, known_rules, read_baseline, read_policy
+from ppo_doctor.diagnosis.divergence import grouped
 from ppo_doctor.diagnosis.gate_result import (
     NEVER,
     Allowance,
@@ -51,7 +26,7 @@ from ppo_doctor.diagnosis.gate_result import (
     faults,
     makes_unhealthy,
 )
-from ppo_doctor.model.errors import DoctorError, ExitCode, worst
+from ppo_doctor.model.errors import ExitCode, worst
 from ppo_doctor.model.evidence import number
 from ppo_doctor.model.words import ASKED, QUESTIONS, Severity
 
@@ -70,57 +45,6 @@ OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-GATE_FAIL_ON = "As in analyze; high unless the policy says otherwise."
-
-
-@app.command()
-def gate(
-    sources: Sources,
-    policy: Annotated[Path | None, typer.Option(help="The policy; else the nearest ppo-doctor.toml.")] = None,
-    baseline: Annotated[Path | None, typer.Option(help="A JSON report; only new or worse causes fail.")] = None,
-    group: Annotated[bool, typer.Option("--group", help="Judge seeds of one configuration together.")] = False,
-    formats: Formats = None,
-    output: Output = None,
-    fail_on: Annotated[str | None, typer.Option(help=GATE_FAIL_ON, autocompletion=complete_severity)] = None,
-    framework: Framework = None,
-    config: Configs = None,
-    settings: Settings = None,
-    alias: Aliases = None,
-    steps: Steps = None,
-    rules: RuleFolders = None,
-    select: Select = None,
-    ignore: Ignore = None,
-    why: Why = False,
-    all_checks: All = False,
-    quiet: Quiet = False,
-    no_color: NoColor = False,
-    debug: Debug = False,
-) -> None:
-    """Judge training runs for CI, by a policy and a baseline; exit with 1 for what the policy forbids."""
-    from ppo_doctor.report import RenderOptions
-
-    if not formats and output is None and os.environ.get("GITHUB_ACTIONS") == "true":
-        formats = ["text", "github"]  # annotations between the lines of the job's log
-    reports = places(formats, output)
-    refuse_inputs(reports, sources, [policy, baseline, *(config or ())], rules or [])
-    options = RenderOptions(why=why, all=all_checks, quiet=quiet, color=False if no_color else None)
-    inputs: set[str] = set()
-    try:
-        if fail_on is not None:
-            check_fail_on(fail_on)
-        ours = policy_for(policy, fail_on=fail_on, baseline=baseline, rules=rules or ())
-        refuse_inputs(reports, (), [ours.source, ours.baseline], ours.rules)
-        request = request_of(framework, config, settings, steps, select, ignore, debug, alias)
-        judged, results, code = run_gate(sources, ours, request, group=group)
-        report(judged, replace(options, gate_results=results), reports, inputs)
-    except DoctorError as error:
-        report_error(error, reports, inputs)
-        raise
-    if not any(name == "text" for name, _ in reports):
-        from ppo_doctor.report.terminal import gate_text
-
-        sys.stderr.write(gate_text(results))
-    raise typer.Exit(code)
 
 
 def policy_for(
@@ -148,10 +72,6 @@ def run_gate(
     Raises:
         DoctorError: a policy that names what does not exist, or nothing that could be judged.
     """
-    from ppo_doctor.checks.rulepack import load_pack
-    from ppo_doctor.cli.judge import judge_runs
-    from ppo_doctor.diagnosis.divergence import grouped
-
     pack = applied(policy, load_pack(policy.rules))
     known_rules(pack, (*request.select, *request.ignore))
     baseline = read_baseline(policy.baseline) if policy.baseline else None
