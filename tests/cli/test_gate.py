@@ -37,14 +37,12 @@ def test_golden(cli, root, monkeypatch):
     check_golden("gate.txt", cli("gate", SICK.relative_to(root)).out)
 
 
-@pytest.mark.parametrize("fault", ["lr-zero", "adv-exactly-zero", "old-policy-aliased", "epochs-not-executed"])
-def test_twenty_updates_are_judged(cli, fault):
-    assert cli("gate", SAMPLES / "sick" / f"{fault}.canonical", "--steps", "1:20").code == 1
-
-
-@pytest.mark.parametrize("fault", ["lr-zero", "old-policy-aliased"])
-def test_five_updates_are_judged(cli, fault):
-    assert cli("gate", SAMPLES / "sick" / f"{fault}.canonical", "--steps", "1:5").code == 1
+@pytest.mark.parametrize(
+    ("fault", "updates"),
+    [("lr-zero", 5), ("old-policy-aliased", 5), ("adv-exactly-zero", 20), ("epochs-not-executed", 20)],
+)
+def test_a_few_updates_are_judged(cli, fault, updates):
+    assert cli("gate", SAMPLES / "sick" / f"{fault}.canonical", "--steps", f"1:{updates}").code == 1
 
 
 @pytest.mark.parametrize("updates", [5, 20])
@@ -60,11 +58,6 @@ def test_the_nearest_policy_is_used(cli, tmp_path):
     outcome = cli("gate", HEALTHY)
     assert outcome.code == 1
     assert "budget explained_variance.last > 2 is broken" in outcome.out
-
-
-def test_what_is_left_out_is_counted_and_listed(cli):
-    outcome = cli("gate", SICK, "--ignore", "learning-rate-zero")
-    assert "1 by select or ignore: learning-rate-zero" in outcome.out
 
 
 def test_a_threshold_changes_the_finding(cli, tmp_path):
@@ -83,31 +76,24 @@ def test_a_threshold_changes_the_finding(cli, tmp_path):
     assert (status(), status("--policy", policy)) == ("yes", "no")
 
 
-def test_a_baseline_of_the_same_run_passes(cli, tmp_path):
-    main = tmp_path / "main.json"
-    assert cli("analyze", SICK, "--format", "json", "-o", main).code == 0
-    outcome = cli("gate", SICK, "--baseline", main)
-    assert outcome.code == 0
-    assert "as in the baseline" in outcome.out
-    assert "fixed:" in cli("gate", HEALTHY, "--baseline", main).out
-
-
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"schema_version": "1"}', '{"schema_version": "9", "run": {}}', '{"loss": 1}']
+    ("text", "reason"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[]", "no report of ppo-doctor"),
+        ('{"schema_version": "1"}', "no report of ppo-doctor"),
+        ('{"schema_version": "9", "run": {}}', "schema 9"),
+        ('{"loss": 1}', "no report of ppo-doctor"),
+        ('{"schema_version": "1", "error": {"code": 3, "message": "empty", "hint": ""}}', "empty"),
+    ],
 )
-def test_a_baseline_that_is_none_is_refused(cli, tmp_path, text):
+def test_a_file_that_is_no_baseline_is_refused(cli, tmp_path, text, reason):
     main = tmp_path / "main.json"
     main.write_text(text, encoding="utf-8")
     outcome = cli("gate", HEALTHY, "--baseline", main)
     assert outcome.code == 2
-    assert "main.json" in outcome.err
-
-
-def test_an_error_report_is_no_baseline(cli, tmp_path):
-    main = tmp_path / "main.json"
-    text = {"schema_version": "1", "error": {"code": 3, "message": "empty", "hint": ""}}
-    main.write_text(json.dumps(text), encoding="utf-8")
-    assert "empty" in cli("gate", HEALTHY, "--baseline", main).err
+    assert f"main.json: cannot read: {reason}" in outcome.err or f"main.json: {reason}" in outcome.err
 
 
 def test_all_formats_in_one_pass(cli, tmp_path):
@@ -118,12 +104,6 @@ def test_all_formats_in_one_pass(cli, tmp_path):
     assert "Gate failed" in outcome.out
     assert all((tmp_path / file).stat().st_size for file in names.values())
     assert int(ET.parse(tmp_path / "r.xml").getroot().get("failures")) > 0  # noqa: S314 - our own output
-
-
-def test_without_text_the_ruling_goes_to_stderr(cli):
-    outcome = cli("gate", SICK, "--format", "json")
-    assert outcome.json["verdict"] == "unhealthy"
-    assert "Gate failed" in outcome.err
 
 
 def test_under_github_actions(cli, tmp_path, monkeypatch):
@@ -215,6 +195,7 @@ def gate(cli, validate, tmp_path):
         validate(outcome.json)
         ruled = outcome.json["gate"]
         assert ruled["code"] == outcome.code
+        assert f"Gate {ruled['result']}" in outcome.err, "without a text report the result is printed on stderr"
         assert ruled["policy"] == str(path)
         return ruled
 
@@ -270,23 +251,15 @@ def baseline(cli, source, path):
     return path
 
 
-def test_a_baseline_with_what_is_known(gate, cli, tmp_path):
-    ruled = gate(SICK, "", "--baseline", baseline(cli, SICK, tmp_path / "main.json"))
-    assert ruled["passed"]
-    assert ruled["baseline"]["known"] == ["lr-zero"]
-    assert (ruled["baseline"]["new"], ruled["baseline"]["worse"], ruled["baseline"]["fixed"]) == ([], [], [])
-
-
-def test_a_baseline_with_what_is_fixed(gate, cli, tmp_path):
-    ruled = gate(HEALTHY, "", "--baseline", baseline(cli, SICK, tmp_path / "main.json"))
-    assert ruled["baseline"]["fixed"] == ["lr-zero"]
-    assert ruled["baseline"]["known"] == []
-
-
-def test_a_baseline_with_what_is_new(gate, cli, tmp_path):
-    ruled = gate(SICK, "", "--baseline", baseline(cli, HEALTHY, tmp_path / "main.json"))
-    assert ruled["baseline"]["new"] == ["lr-zero"]
-    assert ruled["result"] == "failed"
+@pytest.mark.parametrize(
+    ("before", "now", "state", "passed"),
+    [(SICK, SICK, "known", True), (SICK, HEALTHY, "fixed", True), (HEALTHY, SICK, "new", False)],
+)
+def test_a_cause_is_known_fixed_or_new(gate, cli, tmp_path, before, now, state, passed):
+    ruled = gate(now, "", "--baseline", baseline(cli, before, tmp_path / "main.json"))
+    assert ruled["passed"] is passed
+    states = {name: ruled["baseline"][name] for name in ("new", "worse", "known", "fixed")}
+    assert states == {"new": [], "worse": [], "known": [], "fixed": [], state: ["lr-zero"]}
 
 
 def test_a_baseline_with_what_is_worse(gate, cli, tmp_path):
@@ -308,7 +281,7 @@ def test_a_baseline_without_this_run(gate, cli, tmp_path):
     assert ruled["notes"]
 
 
-def test_what_is_left_out(gate):
+def test_rules_that_are_ignored_are_listed(gate):
     assert gate(SICK, 'ignore = ["learning-rate-zero"]')["suppressed"] == ["learning-rate-zero"]
 
 

@@ -97,13 +97,6 @@ def test_a_cause_is_told_once_and_ends_the_watching_when_asked_to(watching, tmp_
     assert any("--fail-on high" in text for text in watched.told("end"))
 
 
-def test_a_finished_sick_log_ends_the_watching_at_once(watching, tmp_path, lines, append):
-    append(tmp_path / "run.jsonl", lines(SICK))
-    watched = watching(tmp_path / "run.jsonl", fail_on="high")
-    watched.clock.sleep = None
-    assert watched.session.watch() == ExitCode.SICK
-
-
 def test_a_cause_below_the_severity_does_not_end_it(watching, tmp_path, lines, append):
     append(tmp_path / "run.jsonl", lines(SOUND))
     watched = watching(tmp_path / "run.jsonl", fail_on="low", until_idle=300.0)
