@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from ppo_doctor.cli.policy import Policy
     from ppo_doctor.diagnosis.gate_result import GateResult
     from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.request import Request
     from ppo_doctor.model.run import Run
-    from ppo_doctor.runs.reading import Request
 
 GATE_FAIL_ON = "As in analyze; high unless the policy says otherwise."
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ppo_doctor.cli.output import Place
+    from ppo_doctor.model.request import Request
     from ppo_doctor.runs.layouts import RunSource
-    from ppo_doctor.runs.reading import Request
 
 
 def refuse_inputs(
@@ -59,7 +59,7 @@ def request_of(
 ) -> Request:
     """Return how to read and judge, from the options that commands share, and the names that the project gives."""
     from ppo_doctor.cli.policy import project_aliases
-    from ppo_doctor.runs.reading import Request
+    from ppo_doctor.model.request import Request
     from ppo_doctor.trainers.aliases import parse_alias
     from ppo_doctor.trainers.configuration import parse_setting
 

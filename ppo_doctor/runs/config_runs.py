@@ -16,8 +16,8 @@ from ppo_doctor.trainers.settings import JUDGED
 from ppo_doctor.trainers.updates import configured_updates
 
 if TYPE_CHECKING:
+    from ppo_doctor.model.request import Request
     from ppo_doctor.model.words import ConfigValue
-    from ppo_doctor.runs.reading import Request
     from ppo_doctor.trainers.configuration import Found
     from ppo_doctor.trainers.profiles import Profile
 

@@ -22,10 +22,10 @@ from ppo_doctor.runs.splitting import by_name
 from ppo_doctor.trainers import detection
 
 if TYPE_CHECKING:
+    from ppo_doctor.model.request import Request
     from ppo_doctor.model.run import FloatArray
     from ppo_doctor.readers.table import Table
     from ppo_doctor.runs.layouts import RunSource
-    from ppo_doctor.runs.reading import Request
     from ppo_doctor.trainers.profiles import Profile
 
 #: Steps of which two files share at least this part are read twice, not in parts.

@@ -12,12 +12,13 @@ import numpy as np
 from ppo_doctor.model.arrays import distinct
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.request import Request
 from ppo_doctor.model.run import Note, Run, Series, SourceRef
 from ppo_doctor.runs.agreement import Agreement, averages, compared, of_minibatches, overlap
 from ppo_doctor.runs.columns import listed
 from ppo_doctor.runs.joining import logs_of
 from ppo_doctor.runs.layouts import role_of
-from ppo_doctor.runs.reading import NOTEBOOK, Request, nothing_in, read_file, runs_in
+from ppo_doctor.runs.reading import NOTEBOOK, nothing_in, read_file, runs_in
 from ppo_doctor.trainers import detection
 
 if TYPE_CHECKING:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppo_doctor import readers
 from ppo_doctor.model.errors import DoctorError, ExitCode
-from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import Fact, Note, Run, SourceRef
 from ppo_doctor.model.words import SEVERAL_RUNS
 from ppo_doctor.readers.table import CELL, RUN_KEYS, SECTION, EmbeddedConfig, Table, numbered_columns, of_several
@@ -25,8 +24,8 @@ from ppo_doctor.trainers.settings import OF_EITHER
 from ppo_doctor.trainers.updates import configured_updates
 
 if TYPE_CHECKING:
+    from ppo_doctor.model.request import Request
     from ppo_doctor.model.run import Setting
-    from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.readers import Item
     from ppo_doctor.runs.config_agreement import Beside
     from ppo_doctor.trainers.profiles import Profile
@@ -38,26 +37,6 @@ STEP_KEYS = ("step", "_step", "global_step")
 #: Containers that say themselves which run a record is of: steps that start over are no second run in there.
 TOLD_APART = ("tfevents", "wandb", "mlflow", "sqlite")
 NOTEBOOK = "notebook"
-
-
-@frozen
-class Request:
-    """How to read and judge: what the command line or a caller adds to the source itself."""
-
-    settings: Mapping[str, ConfigValue] | None = None
-    configs: Sequence[Path] = ()
-    framework: str | None = None
-    steps: tuple[int | None, int | None] = (None, None)
-    #: role=name, for tensors of dumps whose names do not say what they are
-    names: Sequence[str] = ()
-    #: column or setting → metric, setting or clock: of the command line, and of the project's own file
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    project_aliases: Mapping[str, str] = field(default_factory=dict)
-    select: Sequence[str] = ()
-    ignore: Sequence[str] = ()
-    #: the reward that the user calls good
-    target_return: float | None = None
-    debug: bool = False
 
 
 def read_file(path: str, folders: tuple[Path, ...], request: Request, *, growing: bool = False) -> Log:

@@ -26,9 +26,9 @@ from ppo_doctor.trainers import configuration, detection
 from ppo_doctor.trainers.updates import configured_updates
 
 if TYPE_CHECKING:
+    from ppo_doctor.model.request import Request
     from ppo_doctor.model.run import IntArray, Setting
     from ppo_doctor.readers.tensors.tensor import Archive
-    from ppo_doctor.runs.reading import Request
 
 #: What the canonical metrics estimate as these modules compute them.
 ESTIMATORS = {

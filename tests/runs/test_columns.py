@@ -10,8 +10,8 @@ import pytest
 
 from ppo_doctor.diagnosis.analyze import analyze, load_run, read_run
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.request import Request
 from ppo_doctor.report import RenderOptions, render
-from ppo_doctor.runs.reading import Request
 
 RECORDS = 120
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from ppo_doctor.diagnosis.analyze import runs_of
+from ppo_doctor.model.request import Request
 from ppo_doctor.runs.discover import gather
-from ppo_doctor.runs.reading import Request
 
 QUEUE = [f"step {800 * n} | ret {-90 + n}.5 | td_err 0.0{n + 10} | q -{n}.25 | eps 0.{99 - n}" for n in range(1, 21)]
 

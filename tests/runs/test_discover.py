@@ -10,9 +10,9 @@ import pytest
 
 from ppo_doctor.diagnosis.analyze import read_runs, runs_of
 from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.request import Request
 from ppo_doctor.runs import layouts
 from ppo_doctor.runs.discover import gather, sources_in
-from ppo_doctor.runs.reading import Request
 from tests.runs.folders import as_csv, as_events, as_jsonl, as_state, events_name, grpo_rows, sb3_rows, write
 
 ML_AGENTS = """

@@ -21,8 +21,8 @@ from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.diagnosis.analyze import diagnose, read_run, read_runs
 from ppo_doctor.model import metrics
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.request import Request
 from ppo_doctor.model.run import Run
-from ppo_doctor.runs.reading import Request
 from tests.layouts import SETTINGS, Log, Written, logs_in, read, read_back, write
 from tests.readers.event_files import event_file, scalars
 from tests.synthetic import a_series, observe

@@ -13,9 +13,9 @@ import pytest
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.diagnosis.analyze import diagnose, read_runs
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.request import Request
 from ppo_doctor.readers.table import Table
 from ppo_doctor.runs.log import Log
-from ppo_doctor.runs.reading import Request
 from ppo_doctor.runs.splitting import split
 
 
