@@ -16,7 +16,7 @@ from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.run import DIED, Note, SourceRef
 from ppo_doctor.readers.methods import PPO, method_of, of_family
 from ppo_doctor.readers.table import RUN_KEYS
-from ppo_doctor.runs.splitting import is_size
+from ppo_doctor.runs.clocks import is_size
 from ppo_doctor.trainers import aliases, configuration, detection, left_over, unnamed
 from ppo_doctor.trainers.assignment import counts_up
 from ppo_doctor.trainers.column_values import AT_FIRST, is_named_so

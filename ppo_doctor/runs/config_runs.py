@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.run import Fact, Note, Run, Setting, SourceRef, SourceSummary
-from ppo_doctor.runs.reading import constants, given_settings
+from ppo_doctor.runs.log_runs import constants, given_settings
 from ppo_doctor.trainers import configuration, detection
 from ppo_doctor.trainers.detection import OF_PPO, imported, learns_from_replay, likeliest
 from ppo_doctor.trainers.settings import JUDGED

@@ -14,17 +14,15 @@ from ppo_doctor.model.arrays import finite_median, finite_of, together
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import EXACT, Axis, Note, Resolution, Series, SourceRef, SourceSummary
 from ppo_doctor.readers.table import SCIENTIFIC
-from ppo_doctor.runs import splitting
-from ppo_doctor.runs.splitting import (
+from ppo_doctor.runs.clocks import (
     UNIX_TIMES,
     added_up,
     are_dates,
     counts,
     falls,
-    once_more,
     possible,
     ranked,
-    taken,
+    repeated_steps,
     too_coarse,
 )
 from ppo_doctor.trainers.column_values import (
@@ -60,6 +58,19 @@ ROUNDED = 1e-3
 DAMAGED = 0.05
 
 
+def rows_of_table(table: Table, rows: IntArray, records: IntArray | None = None) -> Table:
+    """Return some rows of a table in this order, with other places of their records where `records` gives them."""
+    kept = table.records[rows]
+    records = kept if records is None else records
+    texts = table.texts
+    if texts:
+        places = dict(zip(kept.tolist(), records.tolist(), strict=True))
+        cells = ((key, [(places[at], text) for at, text in held if at in places]) for key, held in texts.items())
+        texts = {key: tuple(sorted(held)) for key, held in cells}
+    columns = {key: values[rows] for key, values in table.columns.items()}
+    return replace(table, records=records, lines=table.lines[rows], columns=columns, texts=texts)
+
+
 @dataclass(slots=True, repr=False, eq=False)
 class Log:
     """One log, or a part of one, in native names: its records, notes, and the settings that stood among them.
@@ -93,7 +104,7 @@ class Log:
         """Add the next file of the same run: its records after our own."""
         self.joined = (*(self.joined or (self.summary,)), other.summary)
         ours = self.size
-        self.tables += [taken(table, np.arange(len(table.records)), table.records + ours) for table in other.tables]
+        self.tables += [rows_of_table(t, np.arange(len(t.records)), t.records + ours) for t in other.tables]
         self.notes += other.notes
         self.embedded += other.embedded
 
@@ -173,7 +184,7 @@ class Log:
         """Put the records of a log that was written newest first into the order in which they were made."""
         if falls(self.order(profile)):
             size = self.size
-            self.tables = [splitting.turned(table, size) for table in self.tables]
+            self.tables = [_turned(table, size) for table in self.tables]
 
     def _clock_key(self, keys: Sequence[str], begins: Sequence[int] = ()) -> str | None:
         """Return the first key that counts up, on half as many records at least as any other, else the first held.
@@ -248,7 +259,7 @@ class Log:
         present, leads = np.zeros((2, len(steps)), dtype=bool)
         for table in self.tables:
             present[table.records] = True
-        steps[present] = once_more(steps[present])
+        steps[present] = repeated_steps(steps[present])
         known = np.isfinite(steps)
         first = int(np.argmax(known))
         ahead = {tuple(table.columns) for table in self.tables if len(table.records) and table.records[0] < first}
@@ -332,6 +343,12 @@ class Log:
         if merged:
             text = f"{merged} records repeat a step that a later record holds too; the later one counts"
             self.notes.append(Note(text=text, source=SourceRef(path=self.path), count=merged, kind="merged"))
+
+
+def _turned(table: Table, size: int) -> Table:
+    """Return a table of a log of `size` records whose last record is put first."""
+    rows = np.arange(len(table.records))[::-1]
+    return rows_of_table(table, rows, size - 1 - table.records[rows])
 
 
 def _column(table: Table, key: str, metric: MetricProfile) -> FloatArray:

@@ -1,28 +1,33 @@
-"""What one file holds: runs of a database, cells of a notebook, sections of several trainers or methods."""
+"""Divide the records of one file by run, trainer and method, and leave out those of other methods."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.model.arrays import by_value
 from ppo_doctor.model.run import Note, SourceRef
 from ppo_doctor.readers.methods import PPO, method_of
-from ppo_doctor.readers.table import CELL, METHOD_KEYS
-from ppo_doctor.runs.reading import NOTEBOOK, TOLD_APART, parts_of
-from ppo_doctor.runs.splitting import by_lines, by_name, taken
+from ppo_doctor.readers.table import CELL, METHOD_KEYS, RUN_KEYS
+from ppo_doctor.runs.log import rows_of_table
+from ppo_doctor.runs.reading import NOTEBOOK, TOLD_APART
 from ppo_doctor.trainers import detection
 
 if TYPE_CHECKING:
-    from ppo_doctor.model.run import BoolArray
+    from ppo_doctor.model.run import BoolArray, FloatArray, IntArray
     from ppo_doctor.readers.table import Table
     from ppo_doctor.runs.log import Log
+    from ppo_doctor.trainers.configuration import Found
+    from ppo_doctor.trainers.profiles import Profile
 
+#: Records of a run that only its records tell from the one before it.
+LEAST_RECORDS = 3
 #: Records of a section that is judged by itself: fewer answer no check.
-LEAST_RECORDS = 8
+LEAST_JUDGED = 8
 #: At most so large a part of a log by nobody's trainer that speaks of so many metrics is another trainer's.
 A_FEW, HANDFUL = 0.05, 5
 
@@ -78,7 +83,7 @@ def _by_trainer(log: Log) -> list[Log]:
     if not found:
         return [log]
     for first, second in found:
-        if min(_records(first), _records(second)) >= LEAST_RECORDS and _lines(first)[1] < _lines(second)[0]:
+        if min(_records(first), _records(second)) >= LEAST_JUDGED and _lines(first)[1] < _lines(second)[0]:
             return _sections(log, (first, second))
     less, more = sorted(found[0], key=_records)
     return _by_trainer(_without(log, less, more))
@@ -200,7 +205,7 @@ def _without_other_methods(log: Log) -> Log:
 def _with(tables: Sequence[Table], chosen: Sequence[Sequence[bool] | BoolArray]) -> list[Table]:
     """Return the chosen records of each table; a table without any is left out."""
     rows = [np.flatnonzero(mask) for mask in chosen]
-    return [taken(table, at) for table, at in zip(tables, rows, strict=True) if len(at)]
+    return [rows_of_table(table, at) for table, at in zip(tables, rows, strict=True) if len(at)]
 
 
 def _methods(table: Table, sections: Sequence[tuple[int, str]]) -> list[str | None]:
@@ -243,3 +248,143 @@ def _without_other_sections(log: Log) -> Log:
         else:
             tables += _with(log.tables, [(table.lines >= first) & (table.lines <= last) for table in log.tables])
     return replace(log, tables=tables, notes=notes)
+
+
+def parts_of(log: Log, profile: Profile) -> list[list[Table]]:
+    """Return the tables of each run in a log; files that were joined are one."""
+    if log.container in TOLD_APART or log.joined:
+        return [log.tables]
+    own = [found for found in log.embedded if found.source.path == log.path]  # lent settings divide nothing
+    lines = [found.source.line or 0 for found in own if _is_of_a_run(found, profile)]
+    return split(log.tables, log.steps(profile), lines)
+
+
+def _is_of_a_run(found: Found, profile: Profile) -> bool:
+    """Tell a configuration from a dict of a task's samples, which console logs print by the thousand."""
+    from ppo_doctor.trainers import config_files
+
+    return config_files.known_settings(found, profile) > 0
+
+
+def split(tables: Sequence[Table], steps: FloatArray, config_lines: Sequence[int]) -> list[list[Table]]:
+    """Return the tables of each run, in the order of the log.
+
+    `steps` has shape [records of the source], NaN where a record is absent or has no step; `config_lines` are the
+    lines at which a configuration stands.
+    """
+    run_of = _named(tables, len(steps), LEAST_RECORDS)
+    if run_of is None:
+        run_of = np.maximum(_restarted(steps), _configured(tables, len(steps), config_lines))
+    return _parts(tables, run_of)
+
+
+def by_lines(tables: Sequence[Table], lines: Sequence[int]) -> list[list[Table]]:
+    """Return the tables of each stretch between lines that holds a run's records; shorter ones join the last."""
+    held = np.sort(np.concatenate([table.lines for table in tables])) if tables else np.zeros(0, dtype=np.int64)
+    counts = np.diff(np.searchsorted(held, [*sorted(lines), np.iinfo(np.int64).max]))
+    begins = [line for line, count in zip(sorted(lines), counts, strict=True) if count >= LEAST_RECORDS]
+    size = 1 + max((int(table.records[-1]) for table in tables if len(table.records)), default=-1)
+    return _parts(tables, _configured(tables, size, begins)) if begins else [list(tables)]
+
+
+def by_name(tables: Sequence[Table]) -> list[list[Table]]:
+    """Return the tables of each run where a column of run names means what it says, however few records a run has."""
+    size = 1 + max((int(table.records[-1]) for table in tables if len(table.records)), default=-1)
+    run_of = _named(tables, size, 1)
+    return [list(tables)] if run_of is None else _parts(tables, run_of)
+
+
+def _parts(tables: Sequence[Table], run_of: FloatArray) -> list[list[Table]]:
+    held = np.flatnonzero(_present(tables, len(run_of)))
+    runs = list(by_value(run_of[held]))
+    if len(runs) < 2:
+        return [list(tables)]
+    # Records are numbered in their own run: what is made of it is then as long as it is, and not as the log.
+    places = np.zeros(len(run_of), dtype=np.int64)
+    for _, group in runs:
+        places[held[group]] = np.arange(len(group))
+    parts: dict[float, list[Table]] = {float(run): [] for run, _ in runs}
+    for table in tables:
+        for run, part in _by_run(table, run_of, places):
+            parts[run].append(part)
+    return list(parts.values())
+
+
+def _present(tables: Sequence[Table], size: int) -> BoolArray:
+    present = np.zeros(size, dtype=np.bool_)
+    for table in tables:
+        present[table.records] = True
+    return present
+
+
+def _named(tables: Sequence[Table], size: int, least: int) -> FloatArray | None:
+    """Return the run of each record by a column that names it, or None without one that takes several values."""
+    held_keys = {key for table in tables for key in (*table.columns, *table.texts)}
+    for key in (key for key in RUN_KEYS if key in held_keys):
+        names = _values(tables, key, size)
+        counts = {name: len(places) for name, places in by_value(names[np.isfinite(names)])}
+        if len(counts) > 1 and min(counts.values()) >= least:
+            held = np.array(list(counts))
+            return np.asarray(np.searchsorted(held, np.where(np.isfinite(names), names, held[0])), dtype=np.float64)
+    return None
+
+
+def _values(tables: Sequence[Table], key: str, size: int) -> FloatArray:
+    values = np.full(size, np.nan)
+    words: dict[str, float] = {}
+    for table in tables:
+        if key in table.columns:
+            values[table.records] = table.columns[key]
+        for record, text in table.texts.get(key, ()):
+            values[record] = words.setdefault(text, float(len(words)))
+    return values
+
+
+def _restarted(steps: FloatArray) -> FloatArray:
+    """Count how often steps fell back to the first step of the log, each time after some records.
+
+    A fall to a later step is a run resumed from a checkpoint, not another run. Runs of three records or more leave two
+    steps in three to rise: where more than one in three falls, records stand in no order, and no fall tells anything.
+    """
+    known = np.flatnonzero(np.isfinite(steps))
+    if len(known) < 2 * LEAST_RECORDS:
+        return np.zeros(len(steps))
+    values = steps[known]
+    falls = values[1:] < values[:-1]
+    if falls.sum() * LEAST_RECORDS > len(values):
+        return np.zeros(len(steps))
+    fell = np.append(False, falls & (values[1:] <= values[0]))
+    fell[1:-1] &= values[2:] < values[:-2]  # a step that is lost for one record is damage
+    starts = [int(i) for i in np.flatnonzero(fell)]
+    kept = [i for i, before in zip(starts, [0, *starts], strict=False) if i - before >= LEAST_RECORDS]
+    marks = np.zeros(len(steps))
+    marks[known[kept]] = 1
+    return np.asarray(np.cumsum(marks))
+
+
+def _configured(tables: Sequence[Table], size: int, config_lines: Sequence[int]) -> FloatArray:
+    lines = np.zeros(size, dtype=np.int64)
+    for table in tables:
+        lines[table.records] = table.lines
+    first = lines[lines > 0].min(initial=np.iinfo(np.int64).max)
+    later = sorted(line for line in config_lines if first < line)
+    return np.searchsorted(np.array(later), np.maximum.accumulate(lines), side="left").astype(np.float64)
+
+
+def _by_run(table: Table, run_of: FloatArray, places: IntArray) -> Iterator[tuple[float, Table]]:
+    """Yield the rows of each run that a table holds; each row and each text is looked at once, however many runs."""
+    texts: defaultdict[tuple[float, str], list[tuple[int, str]]] = defaultdict(list)
+    for key, cells in table.texts.items():
+        for record, text in cells:
+            texts[float(run_of[record]), key].append((int(places[record]), text))
+    for number, rows in by_value(run_of[table.records]):
+        run = float(number)
+        part = replace(
+            table,
+            records=places[table.records[rows]],
+            lines=table.lines[rows],
+            columns={key: values[rows] for key, values in table.columns.items()},
+            texts={key: tuple(texts[run, key]) for key in table.texts},
+            texts_left={},  # nobody knows of which runs they are
+        )
+        yield run, part

@@ -28,7 +28,7 @@ from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.analyze import diagnose, read_run
 from ppo_doctor.model.request import Request
 from ppo_doctor.model.toml_files import parse_folder
-from ppo_doctor.runs.cleaning import since
+from ppo_doctor.runs.log_runs import since
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_logs"
 

@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from ppo_doctor.model.errors import DoctorError, ExitCode
-from ppo_doctor.runs.config_agreement import beside
+from ppo_doctor.runs.configs_beside import beside
 from ppo_doctor.trainers.config_files import fenced_settings, read_config
 from ppo_doctor.trainers.config_formats import parse
 from ppo_doctor.trainers.detection import profile
