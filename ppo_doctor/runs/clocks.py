@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,17 +33,6 @@ def counts(parts: Sequence[FloatArray]) -> bool:
     if len(steps) < LEAST_STEPS:
         return len(steps) < 2 or bool((steps != steps[0]).any())
     return _rises(known, MOST_RESTARTS) or _rises([-values for values in known], MOST_RESTARTS_BACK)
-
-
-def possible(columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-    """Return the columns that may count steps, without those of step sizes."""
-    return {key: values for key, values in columns.items() if not is_size(values)}
-
-
-def is_size(values: FloatArray) -> bool:
-    """Return whether a column named after steps holds their size: it stays below 1 and does not rise."""
-    known = values[np.isfinite(values)]
-    return len(known) >= LEAST_STEPS and 0 < known.max() < 1 and not _rises([known], MOST_RESTARTS)
 
 
 def added_up(columns: Iterable[FloatArray], begins: Sequence[int]) -> FloatArray | None:

@@ -15,7 +15,15 @@ from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.readers.table import numbered_columns, renamed
 from ppo_doctor.runs.layouts import role_of
 from ppo_doctor.runs.log import Log
-from ppo_doctor.runs.reading import NOTEBOOK, STEP_KEYS, TOLD_APART, is_monitor, read_file, start_of, woven
+from ppo_doctor.runs.reading import (
+    NOTEBOOK,
+    SINGLE_RUN,
+    STEP_KEYS,
+    are_monitor_tables,
+    merged_monitors,
+    monitor_start,
+    read_file,
+)
 from ppo_doctor.runs.sections import by_name, logs_in, of_the_family, parts_of
 from ppo_doctor.trainers import detection
 
@@ -49,7 +57,7 @@ def logs_of(
                 links.append(read(path, source.folders, request))
             except DoctorError as error:
                 failed[path] = error
-        if len(links) > 1 and all(is_monitor(link.tables) for link in links):
+        if len(links) > 1 and all(are_monitor_tables(link.tables) for link in links):
             logs.append(_woven(links))
         else:
             whole = linked(links, together=source.together) if len(links) > 1 else links
@@ -63,8 +71,8 @@ def logs_of(
 
 def _woven(links: Sequence[Log]) -> Log:
     """Return the Monitor files of one folder as one log, their episodes in order of time."""
-    starts = [(link, start_of(settings.values for settings in link.embedded)) for link in links]
-    tables = woven([(table, start) for link, start in starts for table in link.tables])
+    starts = [(link, monitor_start(settings.values for settings in link.embedded)) for link in links]
+    tables = merged_monitors([(table, start) for link, start in starts for table in link.tables])
     first, *others = links
     for link in others:
         first.extend(link)
@@ -268,7 +276,7 @@ def _follows(run: _Part, part: _Part) -> bool:
 def _of_one_run(one: Log, other: Log) -> bool:
     """Return whether folders, settings and columns of run names allow that two logs are of one run."""
     places = {(log.container, Path(log.path).parent) for log in (one, other)}
-    if len(places) > 1 or one.container in (*TOLD_APART, NOTEBOOK):
+    if len(places) > 1 or one.container in (*SINGLE_RUN, NOTEBOOK):
         return False  # event files were linked by their age already
     settings = [[found.values for found in log.embedded] for log in (one, other)]
     if all(settings) and settings[0][-1] != settings[1][0]:

@@ -1,4 +1,4 @@
-"""Make the runs of a `Log`: divide it, name its columns, configure it, and cut it to steps."""
+"""Make `Run`s of a `Log`: divide it, map its columns to metrics, find its settings, and cut it to steps."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from ppo_doctor.trainers.profiles import PartialMean, Profile
 
 _OF_A_CRASH = "nothing was trained: mend what the last frame shows, and run it again"
-#: Lines that are named of those at which the runs of a log begin.
+#: First lines of runs that a note names.
 MOST_BEGINS = 8
-#: The variance of cells that are 1 with a share f and 0 else is f(1 - f); this much of it no spread of ratios has.
+#: Cells of which a share f is 1 and the others 0 have the variance f(1 - f). Ratios vary by less than this part of it.
 MOSTLY_EMPTY = 0.9
-#: Means of ratios below this, with such a variance, are means over empty cells.
+#: Means of ratios below this, with such a variance, are means over cells of which some are empty.
 FAR_BELOW_ONE = 0.75
 #: Characters of a cell that a note quotes.
 QUOTED = 20
@@ -52,7 +52,7 @@ Steps = tuple[int | None, int | None]
 def runs_in(log: Log, request: Request, *, like: Profile | None = None) -> list[Run]:
     """Return every run in a log, each with its configuration.
 
-    `like` is the profile of the run's other files, for a file whose keys alone show none.
+    `like` is the profile of the other files of the run, for a file whose keys show no trainer.
 
     Raises:
         DoctorError: no record, no metric that we know, or not a run of the PPO family (exit code 3).
@@ -69,19 +69,19 @@ def runs_in(log: Log, request: Request, *, like: Profile | None = None) -> list[
 
 
 def nothing_in(log: Log) -> DoctorError:
-    """Return what is said of a log without a record: of what the run died, if it did, else what stands there."""
-    if told := columns.death(log):
-        return DoctorError(f"{log.name}: no record{told}", hint=_OF_A_CRASH)
+    """Return the error on a log without records: how the run died, or else its first note."""
+    if death := columns.death(log):
+        return DoctorError(f"{log.name}: no record{death}", hint=_OF_A_CRASH)
     hint = str(log.notes[0]) if log.notes else "did the run crash before its first update?"
     what = "settings, but no record of a metric," if log.embedded else "no record"
     return DoctorError(f"{log.name}: {what} in this {log.container}", hint=hint)
 
 
 def _runs(parts: Sequence[Log], request: Request, profile: Profile, beside: Sequence[Beside]) -> list[Run]:
-    """Return the run of each part; one that holds nothing to judge is a note on the first that does.
+    """Return the run of each part; a part with nothing to judge is a note on the first run.
 
     Raises:
-        DoctorError: what the first part lacks, if all lack something.
+        DoctorError: the error on the first part, if no part can be judged.
     """
     runs: list[Run] = []
     failed: list[DoctorError] = []
@@ -96,15 +96,15 @@ def _runs(parts: Sequence[Log], request: Request, profile: Profile, beside: Sequ
         raise failed[0]
     unjudged = tuple(Note(text=f"not judged: {error.message}") for error in failed)
     begins = [str(min(int(table.lines[0]) for table in part.tables)) for part in parts]
-    held = f"it holds {len(parts)} {SEVERAL_RUNS} {', '.join(begins[:MOST_BEGINS])}"
+    several = f"it holds {len(parts)} {SEVERAL_RUNS} {', '.join(begins[:MOST_BEGINS])}"
     more = f" and {len(begins) - MOST_BEGINS} more" * (len(begins) > MOST_BEGINS) + "; each is judged by itself"
-    said = Note(text=held + more, source=SourceRef(path=parts[0].path), kind="said")
-    runs = [replace(run, notes=(said, *run.notes)) for run in runs]
+    note = Note(text=several + more, source=SourceRef(path=parts[0].path), kind="said")
+    runs = [replace(run, notes=(note, *run.notes)) for run in runs]
     return [replace(runs[0], notes=(*runs[0].notes, *unjudged)), *runs[1:]]
 
 
 def _part(log: Log, tables: list[Table], number: int) -> Log:
-    """Return one run of a log, with its notes and the nearest configuration above or within it."""
+    """Return one run of a log, with its notes and the last configuration above or within it."""
     last = max(int(table.lines[-1]) for table in tables)
     notes = [note for note in log.notes if note.source is None or (note.source.line or 0) <= last]
     above = [found for found in log.embedded if (found.source.line or 0) <= last and CELL not in found.values]
@@ -123,7 +123,7 @@ def _run(log: Log, request: Request, profile: Profile, near: Sequence[Beside]) -
     configuration.check_given(request.settings, profile)
     profile = _without_constants(profile, settings, log)
     whole, restored = whole_means(profile, settings, log.series(profile), path)
-    # of a log that no framework's profile is for, nobody says what its approx_kl compares, or in which unit it is
+    # no profile defines what the approx_kl of an unknown trainer compares, and in which unit it is
     unsaid = ("approx_kl", "clip_fraction") if profile.name == detection.CANONICAL else ()
     open_names = {*profile.fuzzy.values(), *unsaid}
     groups = profile.algorithm == "grpo"
@@ -157,12 +157,12 @@ def _run(log: Log, request: Request, profile: Profile, near: Sequence[Beside]) -
 
 
 def _undeclared(profile: Profile) -> set[str]:
-    """Return the metrics of which no trainer's profile says more than the name."""
+    """Return the metrics that no profile of a trainer defines beyond their names."""
     return {*profile.fuzzy.values(), *(profile.metrics if profile.name in OF_EITHER else ())}
 
 
 def constants(profile: Profile, settings: Mapping[str, Setting]) -> dict[str, str]:
-    """Return the metrics that are a constant under these settings, each with the setting that makes it one."""
+    """Return the metrics that are constant under these settings, each with the reason."""
     return {
         name: f"{key} is {settings[key].value}"
         for name, metric in profile.metrics.items()
@@ -172,7 +172,7 @@ def constants(profile: Profile, settings: Mapping[str, Setting]) -> dict[str, st
 
 
 def _without_constants(profile: Profile, settings: Mapping[str, Setting], log: Log) -> Profile:
-    """Leave out metrics that are a constant under these settings: a constant there says nothing about the run."""
+    """Return the profile without metrics that are constant under these settings; each in the log becomes a note."""
     dropped = constants(profile, settings)
     held = {name: why for name, why in dropped.items() if set(profile.metrics[name].keys) & log.keys}
     source = SourceRef(path=log.path)
@@ -184,16 +184,16 @@ def _without_constants(profile: Profile, settings: Mapping[str, Setting], log: L
 
 
 def given_settings(request: Request) -> list[Found]:
-    """Return the settings that were given with a source: by --set, then by --config."""
-    told = {key: configuration.redact(key, value) for key, value in (request.settings or {}).items()}
-    given = [Found(values=told, source=SourceRef(path="--set"))] if told else []
+    """Return the settings of the request: those of --set, then those of --config."""
     from ppo_doctor.trainers import config_files
 
+    redacted = {key: configuration.redact(key, value) for key, value in (request.settings or {}).items()}
+    given = [Found(values=redacted, source=SourceRef(path="--set"))] if redacted else []
     return given + [config_files.read_config(path) for path in request.configs]
 
 
 def _beside(log: Log, request: Request, profile: Profile) -> list[Beside]:
-    """Return the configurations beside the log, unless one was named."""
+    """Return the configurations near the log; none if the request names one."""
     if log.path == "-" or request.configs:
         return []
     found, notes = configs_beside.beside(Path(log.path), profile, log.folders)
@@ -204,7 +204,7 @@ def _beside(log: Log, request: Request, profile: Profile) -> list[Beside]:
 def _facts(profile: Profile, settings: Mapping[str, Setting], log: Log) -> dict[str, Fact]:
     source = SourceRef(path=log.path)
     facts = {name: Fact(name=name, value=value, how="default", source=source) for name, value in profile.facts.items()}
-    if log.numbered:  # the number of a record counts nothing but records
+    if log.numbered:  # the steps are record numbers, and count no environment steps
         facts.pop("steps_are_env_steps", None)
         facts["steps_numbered"] = Fact(name="steps_numbered", value=True, how="computed", source=source)
     configured = configured_updates(profile, settings)
@@ -214,10 +214,10 @@ def _facts(profile: Profile, settings: Mapping[str, Setting], log: Log) -> dict[
 def whole_means(
     profile: Profile, settings: Mapping[str, Setting], series: Mapping[str, Series], path: str
 ) -> tuple[dict[str, Series], list[Note]]:
-    """Return the series as means, or without those whose share of filled cells is unknown.
+    """Return the series with means over partly empty cells corrected, and notes on what was done.
 
-    The factor follows from settings by the profile's function. Failing these, a mean ratio far below 1 that varies as
-    cells of 0 and 1 do shows that it is a share below 1; else the framework's defaults tell it.
+    The share of filled cells follows from settings. Without them, series are left out if the mean ratio shows empty
+    cells: it is far below 1 and varies as cells of 0 and 1 do. Otherwise the defaults of the trainer apply.
     """
     partial = profile.partial_mean
     held = [name for name in (*partial.metrics, *partial.dropped) if name in series] if partial else []
@@ -284,7 +284,7 @@ class TextCells:
 
 
 def text_cells(tables: Iterable[Table]) -> dict[str, TextCells]:
-    """Return the text cells of each key; a key that names runs holds text by right."""
+    """Return the text cells of each key, without keys that name runs."""
     found: dict[str, TextCells] = {}
     for table in tables:
         for key, cells in table.texts.items():
@@ -294,9 +294,11 @@ def text_cells(tables: Iterable[Table]) -> dict[str, TextCells]:
             source = SourceRef(path=table.path, line=_line_of_cell(table, cells[0][0]), key=key)
             held = found.get(key)
             earlier = held is not None and (held.source.line or 0) <= (source.line or 0)
-            told = held if held is not None and earlier else TextCells(count=0, first=cells[0][1], source=source)
             total = count + (held.count if held is not None else 0)
-            found[key] = TextCells(count=total, first=told.first, source=told.source)
+            if held is not None and earlier:
+                found[key] = replace(held, count=total)
+            else:
+                found[key] = TextCells(count=total, first=cells[0][1], source=source)
     return found
 
 
@@ -306,9 +308,9 @@ def _line_of_cell(table: Table, record: int) -> int | None:
 
 
 def notes_on(cells: dict[str, TextCells], keys: frozenset[str], profile: Profile) -> list[Note]:
-    """Return a note on each column of numbers that holds text, and on each metric that holds nothing else.
+    """Return a note on each column of numbers that also holds text, and on each metric that holds only text.
 
-    `keys` are those that hold numbers. What a metric lost is of kind "lost": it may be what tells that a run is sick.
+    `keys` are the columns with numbers. Notes on metrics have the kind "lost": lost cells may hide a fault.
     """
     if not cells:
         return []
@@ -335,7 +337,7 @@ def _metrics(profile: Profile) -> frozenset[str]:
 
 
 def uses(profile: Profile, keys: frozenset[str], cells: Sequence[str]) -> dict[str, KeyUse]:
-    """Return what is made of each key of a log, in alphabetical order; `cells` are those that hold text."""
+    """Return the use of each key of a log, in alphabetical order; `cells` are keys that hold text."""
     found: dict[str, KeyUse] = dict.fromkeys(cells, "text")
     return dict(sorted((found | profile.uses(keys)).items()))
 
@@ -343,7 +345,7 @@ def uses(profile: Profile, keys: frozenset[str], cells: Sequence[str]) -> dict[s
 def cut(series: Mapping[str, Series], steps: Steps) -> dict[str, Series]:
     """Return the records of each series within some steps; a series without any is left out.
 
-    Series of one axis have one axis afterwards: that is how quantities of the same records are known.
+    Series that share an axis share one afterwards, which shows that they are of the same records.
     """
     if steps == (None, None):
         return dict(series)
@@ -354,9 +356,9 @@ def cut(series: Mapping[str, Series], steps: Steps) -> dict[str, Series]:
 
 
 def since(run: Run, step: int) -> Run:
-    """Return the run from a step on; its facts and its configuration hold for each part of it.
+    """Return the run from a step on, with its facts and configuration.
 
-    A fact of its own says that something came before, for what lags behind: returns, and their moving averages.
+    The added fact `continues` marks that records came before, which still influence moving averages.
     """
     before = Fact(name=CONTINUES, value=True, how="computed", says=f"the part from step {step} on")
     return replace(run, series=cut(run.series, (step, None)), facts={**run.facts, CONTINUES: before})
@@ -368,7 +370,7 @@ def within(series: Series, steps: Steps) -> Series:
 
 
 def _axis_within(axis: Axis, steps: Steps) -> tuple[Axis, IntArray]:
-    """Return the part of an axis within some steps, and the places of its records."""
+    """Return the part of an axis within some steps, and the indices of its records."""
     low, high = steps
     held = axis.steps
     after = held >= (low if low is not None else held.min(initial=0))

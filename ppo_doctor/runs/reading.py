@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.readers import Item
 
-#: Records from which on a table is worth going through for columns that nobody needs.
+#: Records from which on columns without a meaning are dropped.
 LONG = 1_000
-#: Columns by which files of one run are put in order, whatever the framework.
+#: Columns of steps by which the files of one run are ordered, for any trainer.
 STEP_KEYS = ("step", "_step", "global_step")
-#: Containers that say themselves which run a record is of: steps that start over are no second run in there.
-TOLD_APART = ("tfevents", "wandb", "mlflow", "sqlite")
+#: Containers of one run each: steps that start over are no second run in them.
+SINGLE_RUN = ("tfevents", "wandb", "mlflow", "sqlite")
 NOTEBOOK = "notebook"
-#: What Hugging Face's trainers write once at the end, beside means over the whole run.
+#: A column that Hugging Face's trainers write once, at the end, together with means over the whole run.
 _SUMMARY = "train_runtime"
-#: Return, length and seconds since the start: the columns that every Monitor writes.
+#: Columns of every Monitor file: return, length, and seconds since the start.
 RETURN, LENGTH, SECONDS = "r", "l", "t"
 COLUMNS = frozenset({RETURN, LENGTH, SECONDS})
-#: The count of environment steps that is made of the lengths, and where the start of the clock is written.
+#: The added column of environment steps, and the setting with the start of the clock.
 STEP, START = "step", "t_start"
-#: "kl*1e3", "kl_x1000": the numbers are so many times the quantity.
+#: "kl*1e3", "kl_x1000": the numbers are a multiple of the quantity.
 _TIMES = re.compile(
     r"[ _]?[(\[]?(?:(?<![A-Za-z\d])x|[×*·⋅]) ?(?:(10{2,8}|1k)|1e\+?(\d)|10\^\+?(\d))[)\]]?\Z", re.IGNORECASE
 )
-#: "lr [1e-4]", "lr ×10^-4": the numbers are in a unit that small, for nobody multiplies to see less.
+#: "lr [1e-4]", "lr ×10^-4": the numbers are in this unit.
 _SMALL = re.compile(r" ?(?:[(\[](?:[x×*·⋅] ?)?|[×*·⋅] ?)(?:1e|10\^)-(\d)[)\]]?\Z", re.IGNORECASE)
-#: What is counted in thousands and millions: "ksteps", "M_frames".
+#: Names of counts after a prefix for thousands or millions: "ksteps", "M_frames".
 _COUNTED = r"(?:env_?)?(?:time)?(?:steps?|fr(?:ames?)?|ticks?|samples?|interactions?)\Z"
-#: Prefixes of units, in brackets behind a name or as words; a Greek mu may be the mean where other Greek letters stand.
+#: Prefixes of units and their powers of 10. A Greek mu after Greek letters is not one: it may be a mean.
 _PREFIXES = (
     (re.compile(r"[ _]?[(\[]\u00b5[)\]]\Z|(?<=[A-Za-z])[ _]?[(\[]\u03bc[)\]]\Z"), -6),
     (re.compile(r"(?:(?<=\blr)|(?<=\beta)|(?<=rate)|(?<=alpha))_(?:u|mu|micro)\Z", re.IGNORECASE), -6),
@@ -65,7 +65,7 @@ _PREFIXES = (
 
 
 def read_file(path: str, folders: tuple[Path, ...], request: Request, *, growing: bool = False) -> Log:
-    """Read one file or store; of text that is `growing`, a last line without an end is left out.
+    """Read one file or store into a `Log`; with `growing`, a last line without an end is left out.
 
     Raises:
         DoctorError: as `readers.read`.
@@ -81,18 +81,18 @@ def read_file(path: str, folders: tuple[Path, ...], request: Request, *, growing
 
 
 def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Path, ...], request: Request) -> Log:
-    """Gather the items of one source; secrets are taken out on the way in.
+    """Return the items of one reader as a `Log`, secrets in settings and notes redacted.
 
     Raises:
-        DoctorError: a file of names beside it cannot be read or means nothing (exit code 2).
+        DoctorError: the file of aliases next to it cannot be read or is invalid (exit code 2).
     """
-    named = columns.given(path, request.project_aliases, request.aliases)
+    named = columns.aliases_of(path, request.project_aliases, request.aliases)
     log = Log(path=path, container=container, folders=folders, named=named)
     factors: dict[str, str] = {}
     for item in items:
         if isinstance(item, Table):
-            table, says = without_factors(item, named)
-            factors |= says
+            table, sentences = without_factors(item, named)
+            factors |= sentences
             log.header = max(log.header, tuple(table.columns), key=len)
             log.tables.append(_lean(table, named))
         elif isinstance(item, EmbeddedConfig) and SECTION in item.values:
@@ -112,26 +112,29 @@ def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Pat
     for line, values in settings:
         redacted = {key: configuration.redact(key, value) for key, value in values.items()}
         log.embedded.append(Found(values=redacted, source=SourceRef(path=path, line=line)))
-    if is_monitor(log.tables):
+    if are_monitor_tables(log.tables):
         log.tables = with_steps(log.tables)
     return log
 
 
 def _lean(table: Table, named: Iterable[str]) -> Table:
-    """Return a table without the columns that can mean nothing to anyone, of which most logs hold three in four.
+    """Return a long table without the columns that no trainer uses as a metric; their names stay in `others`.
 
-    Their names stay. Short tables stay as they are: to know the names of all frameworks takes longer than they do.
+    Short tables stay as they are: loading the names of all trainers takes longer than reading them.
     """
     if len(table.records) < LONG or numbered_columns(table.columns):
         return table
     wanted = detection.meaningful(frozenset(table.columns)).union(RUN_KEYS, STEP_KEYS, named)
-    # Copies, for columns are rows of one matrix, and what is left out goes only with all of it.
+    # Copies, because columns are rows of one matrix, which would stay in memory as a whole.
     kept = {key: values.copy() for key, values in table.columns.items() if key in wanted}
     return replace(table, columns=kept, others=frozenset(table.columns.keys() - kept.keys()))
 
 
 def settings_apart(tables: list[Table]) -> tuple[list[Table], list[tuple[int, Mapping[str, ConfigValue]]]]:
-    """Return tables without printed configurations, and these with their lines: layouts of their own, printed once."""
+    """Return tables without printed configurations, and these with their lines.
+
+    A configuration is a single record whose columns are settings and occur in no other record.
+    """
     written = Counter(frozenset(table.columns) for table in tables)
     once = [t for t in tables if len(t.records) == 1 == written[frozenset(t.columns)]]
     found = [table for table in once if is_settings(table.columns)] if len(once) < len(tables) else []
@@ -140,21 +143,21 @@ def settings_apart(tables: list[Table]) -> tuple[list[Table], list[tuple[int, Ma
 
 
 def summaries_apart(tables: Sequence[Table]) -> tuple[list[Table], list[int]]:
-    """Return tables without the closing summary of a training, which is no record of it, and the lines of these."""
+    """Return tables without the closing summary of a training, and its lines."""
     closing = [t for t in tables if any(key.rpartition("/")[2] == _SUMMARY for key in (*t.columns, *t.texts))]
     kept = [table for table in tables if not any(table is one for one in closing)]
     return kept, [int(line) for table in closing for line in table.lines]
 
 
 def _cells(table: Table) -> dict[str, ConfigValue]:
-    """Return the one record of a table, its whole numbers as such."""
+    """Return the single record of a table, whole numbers as integers."""
     numbers = {key: int(n) if (n := float(column[0])) % 1 == 0 else n for key, column in table.columns.items()}
     return numbers | {key: cells[0][1] for key, cells in table.texts.items() if cells}
 
 
 @lru_cache(maxsize=1 << 12)
 def name_and_power(key: str) -> tuple[str, int]:
-    """Return a name without the factor that it tells, and the power of 10 that its numbers have to be multiplied by."""
+    """Return a column name without the factor in it, and the power of 10 to multiply its numbers by."""
     if found := _TIMES.search(key):
         power = -(round(log10(int(found[1].lower().replace("k", "000")))) if found[1] else int(found[2] or found[3]))
     elif found := _SMALL.search(key):
@@ -166,9 +169,9 @@ def name_and_power(key: str) -> tuple[str, int]:
 
 
 def without_factors(table: Table, named: Collection[str]) -> tuple[Table, dict[str, str]]:
-    """Return a table without the factors that its names tell, and a sentence on each.
+    """Return a table in which the factors in column names are applied, and a sentence on each by its former name.
 
-    A column that somebody has `named` keeps its name; one of whose bare name there is another is left as it is.
+    A column with an alias in `named` keeps its name. Two columns that would get the same name stay as they are.
     """
     keys = {key: name_and_power(key) for key in table.columns}
     bare = Counter(name for name, _ in keys.values())
@@ -178,47 +181,44 @@ def without_factors(table: Table, named: Collection[str]) -> tuple[Table, dict[s
     names = {key: key if key in named else name for key, (name, _) in keys.items()}
     columns = {names[key]: _shifted(values, keys[key][1]) for key, values in table.columns.items()}
     decimals = {names[key]: max(0, places - keys[key][1]) for key, places in table.decimals.items()}
-    says = {
+    sentences = {
         key: f"'{key}' is read as '{name}': its name says that it is written times 1e{-power}"
         for key, (name, power) in keys.items()
         if power
     }
-    return replace(table, columns=columns, decimals=decimals), says
+    return replace(table, columns=columns, decimals=decimals), sentences
 
 
 def _shifted(values: FloatArray, power: int) -> FloatArray:
-    # By division, for a thousandth is no float: 26.4 / 1000 is 0.0264, 26.4 * 0.001 is not.
+    # By division, because 0.001 is not exact in binary: 26.4 / 1000 is 0.0264, 26.4 * 0.001 is not.
     return values / 10.0**-power if power < 0 else values * 10.0**power
 
 
-def is_monitor(tables: Sequence[Table]) -> bool:
-    """Tell whether every table holds the columns of a Monitor file."""
+def are_monitor_tables(tables: Sequence[Table]) -> bool:
+    """Return whether every table has the columns of a Monitor file."""
     return bool(tables) and all(table.columns.keys() >= COLUMNS for table in tables)
 
 
-def woven(parts: Sequence[tuple[Table, float]]) -> list[Table]:
-    """Return the tables of several Monitor files, each with the time of its start, as those of one run.
-
-    Episodes stand in the order in which they ended.
-    """
+def merged_monitors(parts: Sequence[tuple[Table, float]]) -> list[Table]:
+    """Return the tables of several Monitor files, each with its Unix start, with episodes in order of their ends."""
     ended = np.concatenate([table.columns[SECONDS] + start for table, start in parts])
     return _numbered([table for table, _ in parts], np.argsort(ended, kind="stable"))
 
 
 def with_steps(tables: Sequence[Table]) -> list[Table]:
-    """Return the tables of one Monitor file with the count of environment steps at the end of each episode."""
+    """Return the tables of a Monitor file with the number of environment steps at the end of each episode."""
     records = np.concatenate([table.records for table in tables])
     return _numbered(tables, np.argsort(records, kind="stable"))
 
 
-def start_of(settings: Iterable[Mapping[str, object]]) -> float:
-    """Return the Unix time at which the clock of a Monitor file starts, 0 where its first line does not tell."""
+def monitor_start(settings: Iterable[Mapping[str, object]]) -> float:
+    """Return the Unix time at which the clock of a Monitor file starts; 0 if its first line does not contain it."""
     found = (values.get(START) for values in settings)
     return next((float(value) for value in found if isinstance(value, int | float)), 0.0)
 
 
 def _numbered(tables: Sequence[Table], order: IntArray) -> list[Table]:
-    """Return tables whose rows, one table after the other, have the places that an order gives them."""
+    """Return tables with their records renumbered by an order of all rows, and with environment steps."""
     lengths: FloatArray = np.concatenate([table.columns[LENGTH] for table in tables])
     places = np.empty(len(order), dtype=np.int64)
     places[order] = np.arange(len(order))
@@ -230,7 +230,7 @@ def _numbered(tables: Sequence[Table], order: IntArray) -> list[Table]:
 
 
 def _at(table: Table, places: IntArray, steps: FloatArray) -> Table:
-    """Return a table with its rows at new places, in their order, and their steps."""
+    """Return a table with new record numbers, in their order, and steps."""
     order = np.argsort(places, kind="stable")
     moved = rows_of_table(table, order, places[order])
     return replace(moved, columns={**moved.columns, STEP: steps[order]})
