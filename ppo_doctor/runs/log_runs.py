@@ -117,7 +117,7 @@ def _run(log: Log, request: Request, profile: Profile, near: Sequence[Beside]) -
     given = given_settings(request)
     if shown := columns.settings_shown(profile, log):
         embedded = [*embedded, Found(values=shown, source=SourceRef(path=path))]
-    beside, said = configs_beside.configs_of_run(profile, log, embedded, near, given)
+    beside, config_notes = configs_beside.configs_of_run(profile, log, embedded, near, given)
     found = [*given, *embedded, *beside]
     settings = configuration.canonical_settings(profile, found)
     configuration.check_given(request.settings, profile)
@@ -149,7 +149,7 @@ def _run(log: Log, request: Request, profile: Profile, near: Sequence[Beside]) -
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found, embedded),
         config_raw=configuration.as_written(found),
-        notes=(*notes, *rescaled(profile, path), *log.notes, *unread, *said, *restored, *decided, *guesses),
+        notes=(*notes, *rescaled(profile, path), *log.notes, *unread, *config_notes, *restored, *decided, *guesses),
         keys=uses(profile, log.keys, tuple(cells)),
         inferred={raw: held[raw] for raw in profile.inferred if raw in held},
         not_understood=columns.not_understood(profile, log),

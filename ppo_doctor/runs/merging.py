@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,7 @@ class SourceRuns:
     broken: list[DoctorError]
 
 
-@frozen(kw_only=False, eq=False)
+@frozen(eq=False)
 class _Reading:
     """A run as one file, or one chain of files, shows it."""
 
@@ -67,19 +67,12 @@ class _Reading:
     log: Log
     #: whether the file was named, or has the name of a log
     named: bool
-
-
-@dataclass(slots=True, repr=False, eq=False)
-class _Group:
-    """Readings of one run, the main one first, with the agreement of each further one with it."""
-
-    readings: list[_Reading]
+    #: its place among the readings of the source
+    place: int
+    #: marks that no two logs of one run share
     marks: frozenset[object]
-    agreements: list[Agreement] = field(default_factory=list)
-
-    @property
-    def main(self) -> _Reading:
-        return self.readings[0]
+    #: how far it agrees with the main reading of its run
+    agreement: Agreement = Agreement(metrics=0)
 
 
 def read_source(source: RunSource, request: Request, read: ReadFile = read_file) -> SourceRuns:
@@ -88,14 +81,8 @@ def read_source(source: RunSource, request: Request, read: ReadFile = read_file)
     Raises:
         DoctorError: nothing in it can be judged (exit code 3), or a setting means nothing (exit code 2).
     """
-    if source.tensors and not (source.logs or source.perhaps):
-        from ppo_doctor.runs.tensor_runs import run_of_tensors
-
-        return SourceRuns([run_of_tensors(source.tensors, request)], [])
-    if source.config and not (source.logs or source.perhaps):
-        from ppo_doctor.runs.config_runs import run_of_settings
-
-        return SourceRuns([run_of_settings(source.config[0], request)], [])
+    if not (source.logs or source.perhaps):
+        return SourceRuns([_run_without_log(source, request)], [])
     logs, failed = logs_of(source, request, read)
     readings = _readings(source, logs, request, failed)
     if not readings:
@@ -107,8 +94,7 @@ def read_source(source: RunSource, request: Request, read: ReadFile = read_file)
         return SourceRuns([run_of_settings(Path(source.log), request, lent)], [])
     readings, supervised = _without_supervised(readings)
     groups = _groups(source, sorted(readings, key=_worth, reverse=True))
-    places = {id(reading): place for place, reading in enumerate(readings)}
-    groups.sort(key=lambda group: min(places[id(reading)] for reading in group.readings))
+    groups.sort(key=lambda group: min(reading.place for reading in group))
     runs = [_merged(group, request) for group in groups]
     broken = _broken(source, failed)
     left_out = [error for path, error in failed.items() if error not in broken and _meant(source, path)]
@@ -118,6 +104,17 @@ def read_source(source: RunSource, request: Request, read: ReadFile = read_file)
 
         runs[0] = with_tensors(runs[0], source.tensors, request)
     return SourceRuns(runs, broken)
+
+
+def _run_without_log(source: RunSource, request: Request) -> Run:
+    """Return the run of dumps and checkpoints, or of a configuration."""
+    if source.tensors:
+        from ppo_doctor.runs.tensor_runs import run_of_tensors
+
+        return run_of_tensors(source.tensors, request)
+    from ppo_doctor.runs.config_runs import run_of_settings
+
+    return run_of_settings(source.config[0], request)
 
 
 def _readings(
@@ -148,7 +145,9 @@ def _readings(
                 raise
             failed[log.name] = error
             continue
-        readings += [_Reading(run, log, log.path in source.logs) for run in runs]
+        named, marks = log.path in source.logs, _marks(log)
+        for run in runs:
+            readings.append(_Reading(run=run, log=log, named=named, place=len(readings), marks=marks))
     return readings
 
 
@@ -193,28 +192,27 @@ def _points(series: Series) -> int:
     return len(distinct(series.axis.update[known]))
 
 
-def _groups(source: RunSource, readings: Sequence[_Reading]) -> list[_Group]:
-    groups: list[_Group] = []
+def _groups(source: RunSource, readings: Sequence[_Reading]) -> list[list[_Reading]]:
+    """Return the readings of each run, the main one first: the first of those given."""
+    groups: list[list[_Reading]] = []
     for reading in readings:
-        marks = _marks(reading.log)
         for group in groups:
-            of_one_file = not source.together and bool(marks & group.marks)
+            main = group[0]
+            of_one_file = not source.together and any(reading.marks & other.marks for other in group)
             if of_one_file and len(readings) > MANY_RUNS:
                 continue
-            agreement = compared(group.main.run, reading.run)
-            if of_one_file and not _shown_again(group.main, reading, agreement):
+            agreement = compared(main.run, reading.run)
+            if of_one_file and not _shown_again(main, reading, agreement):
                 continue
-            pair = (group.main.run, reading.run)
-            printed = _prints(group.main, reading) and averages(*pair)
+            pair = (main.run, reading.run)
+            printed = _prints(main, reading) and averages(*pair)
             if printed or of_minibatches(*pair) or of_minibatches(*reversed(pair)):
                 agreement = replace(agreement, share=1.0, differences=())
-            if source.together or _same_run(group.main, reading, agreement):
-                group.readings.append(reading)
-                group.agreements.append(agreement)
-                group.marks |= marks
+            if source.together or _same_run(main, reading, agreement):
+                group.append(replace(reading, agreement=agreement))
                 break
         else:
-            groups.append(_Group([reading], marks))
+            groups.append([reading])
     return groups
 
 
@@ -255,17 +253,18 @@ def _marks(log: Log) -> frozenset[object]:
     return frozenset({log.path, *folder, *({NOTEBOOK} if log.container == NOTEBOOK else ())})
 
 
-def _merged(group: _Group, request: Request) -> Run:
+def _merged(group: Sequence[_Reading], request: Request) -> Run:
     main = _configured(group, request)
-    if len(group.readings) == 1:
+    if len(group) == 1:
         return main
     series, notes = dict(main.series), list(main.notes)
-    for reading, agreement in zip(group.readings[1:], group.agreements, strict=True):
+    for reading in group[1:]:
+        agreement = reading.agreement
         added, unused = _added(main, series, reading.run, agreement)
         series |= added
         notes += [*_differences(main, reading, agreement), _added_note(main, reading.run, added, unused, agreement)]
         notes += [note for note in reading.run.notes if note.of_the_run and note not in main.notes]
-    others = [reading.run for reading in group.readings[1:]]
+    others = [reading.run for reading in group[1:]]
     ours = {source.path for source in main.sources}
     again = tuple(replace(each, again=True) for run in others for each in run.sources if each.path not in ours)
     lent = {name: fact for run in reversed(others) for name, fact in run.facts.items() if name not in OF_STEPS}
@@ -274,12 +273,11 @@ def _merged(group: _Group, request: Request) -> Run:
     )
 
 
-def _configured(group: _Group, request: Request) -> Run:
+def _configured(group: Sequence[_Reading], request: Request) -> Run:
     """Return the run of the main reading, read again with the settings found in the other files."""
-    main = group.main
-    further = [found for reading in group.readings[1:] for found in reading.log.embedded]
-    fresh = [found for found in further if found not in main.log.embedded]
-    if not fresh or any(reading.log is main.log for reading in group.readings[1:]):
+    main, *others = group
+    fresh = [found for other in others for found in other.log.embedded if found not in main.log.embedded]
+    if not fresh or any(other.log is main.log for other in others):
         return main.run
     log = main.log.copy()
     log.embedded += fresh

@@ -35,7 +35,7 @@ A_FEW, HANDFUL = 0.05, 5
 
 def logs_in(log: Log, framework: str | None) -> list[Log]:
     """Return the logs in a file: runs of a database, cells of a notebook, or sections of several trainers."""
-    parts = _told_apart(log)
+    parts = _divided(log)
     return parts if len(parts) > 1 or framework is not None else _by_trainer(log)
 
 
@@ -44,7 +44,7 @@ def of_the_family(log: Log) -> Log:
     return _without_other_sections(_without_other_methods(log))
 
 
-def _told_apart(log: Log) -> list[Log]:
+def _divided(log: Log) -> list[Log]:
     """Return the runs of a tracker's database, or the cells of a notebook, as logs; their trainers may differ."""
     if log.container == NOTEBOOK:
         parts = by_lines(log.tables, [found.source.line or 0 for found in log.embedded if CELL in found.values])
