@@ -14,7 +14,7 @@ from ppo_doctor.model.arrays import finite_median, finite_of, together
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import EXACT, Axis, Note, Resolution, Series, SourceRef, SourceSummary
 from ppo_doctor.readers.table import SCIENTIFIC
-from ppo_doctor.runs.clocks import (
+from ppo_doctor.runs.columns import (
     UNIX_TIMES,
     added_up,
     are_dates,

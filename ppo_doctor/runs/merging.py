@@ -129,8 +129,8 @@ def _readings(
     settings = [found for log in bare for found in log.embedded]
     silent = [log for log in bare if log not in held]
     ends = [note for log in silent for note in log.notes if note.of_the_run]
-    marks = [mark for log in held for mark in _marks(log)]
-    if len(marks) == len(set(marks)):  # else there are several runs, and the settings may be of any
+    all_marks = [mark for log in held for mark in _marks(log)]
+    if len(all_marks) == len(set(all_marks)):  # else there are several runs, and the settings may be of any
         for log in held:
             log.embedded += settings
             log.notes += ends
