@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -125,7 +126,7 @@ def test_a_huge_file_is_no_configuration(tmp_path):
 
 
 def found(folder, framework="sb3", log="progress.csv"):
-    return [one.path.name for one in beside(folder / log, profile(framework))[0]]
+    return [Path(one.found.source.path).name for one in beside(folder / log, profile(framework))[0]]
 
 
 def test_known_names_are_found_in_their_order(tmp_path):
