@@ -26,8 +26,8 @@ from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli.analyze import cases_of
 from ppo_doctor.cli.interactive.app import ReportApp
 from ppo_doctor.diagnosis.analyze import diagnose, read_run
+from ppo_doctor.model.request import Request
 from ppo_doctor.report import RenderOptions
-from ppo_doctor.runs.reading import Request
 
 ROOT = Path(__file__).resolve().parent.parent
 FONTS = "DejaVu Sans Mono, Menlo, Consolas, Liberation Mono, monospace"

@@ -49,9 +49,9 @@ def least_sweep(path: Path) -> Job:
     from ppo_doctor.checks.statistics import STATISTICS
     from ppo_doctor.diagnosis.analyze import diagnose, read_run
     from ppo_doctor.model.arrays import finite_of, median
+    from ppo_doctor.model.request import Request
     from ppo_doctor.model.rules import Evidence, Finding
     from ppo_doctor.model.run import SourceRef
-    from ppo_doctor.runs.reading import Request
 
     run = read_run(str(_logs(path)[0]), Request())
     told, view = diagnose(run, load_pack()), RunView(run)
@@ -141,7 +141,7 @@ def analyze_all(path: Path) -> Job:
     """Diagnose every log below a folder, one after the other in this process."""
     from ppo_doctor.checks.rulepack import load_pack
     from ppo_doctor.diagnosis.analyze import diagnose, read_run
-    from ppo_doctor.runs.reading import Request
+    from ppo_doctor.model.request import Request
 
     _warm()
     pack, request = load_pack(), Request()
@@ -156,7 +156,7 @@ def judge(path: Path) -> Job:
     """Apply rules and ranking to a run that is read already."""
     from ppo_doctor.checks.rulepack import load_pack
     from ppo_doctor.diagnosis.analyze import diagnose, read_run
-    from ppo_doctor.runs.reading import Request
+    from ppo_doctor.model.request import Request
 
     _warm()
     pack, request = load_pack(), Request()

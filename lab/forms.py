@@ -20,8 +20,8 @@ from unittest import mock
 from ppo_doctor.diagnosis.analyze import read_runs
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.model.request import Request
 from ppo_doctor.runs import columns
-from ppo_doctor.runs.reading import Request
 from ppo_doctor.trainers.assignment import OTHER, Counts, form, numbers
 from ppo_doctor.trainers.names import clocks
 

@@ -17,8 +17,8 @@ from lab import scripts
 from ppo_doctor.diagnosis.analyze import read_runs
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.model.request import Request
 from ppo_doctor.model.run import Run
-from ppo_doctor.runs.reading import Request
 from ppo_doctor.trainers.detection import CANONICAL, profiles
 from ppo_doctor.trainers.names import metric_of, of_language
 from ppo_doctor.trainers.profiles import Profile, is_pattern

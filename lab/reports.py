@@ -16,12 +16,12 @@ from ppo_doctor.diagnosis.analyze import diagnose, runs_of
 from ppo_doctor.diagnosis.first_step import value_held
 from ppo_doctor.model.diagnosis import Diagnosis
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.request import Request
 from ppo_doctor.model.run import Run
 from ppo_doctor.report import RenderOptions, render
 from ppo_doctor.report.screen import HEALTHY_LINES, LINES
 from ppo_doctor.report.summary import summarize
 from ppo_doctor.runs.discover import gather
-from ppo_doctor.runs.reading import Request
 
 from .environments import ROOT
 from .foreign import foreign_runs, real_logs

@@ -22,10 +22,10 @@ import numpy as np
 from ppo_doctor.diagnosis.analyze import read_runs
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.model.request import Request
 from ppo_doctor.readers.table import Table
 from ppo_doctor.runs.columns import profile_of
 from ppo_doctor.runs.log import Log
-from ppo_doctor.runs.reading import Request
 from ppo_doctor.trainers import detection
 from ppo_doctor.trainers.names import clocks, of_language
 from ppo_doctor.trainers.profiles import Profile

@@ -33,8 +33,8 @@ def assert_healthy(
     from ppo_doctor.cli.gate import policy_for, run_gate
     from ppo_doctor.cli.output import rendered
     from ppo_doctor.cli.policy import Policy
+    from ppo_doctor.model.request import Request
     from ppo_doctor.report import RenderOptions
-    from ppo_doctor.runs.reading import Request
     from ppo_doctor.trainers.configuration import flatten
 
     ours = policy if isinstance(policy, Policy) else policy_for(policy, fail_on=fail_on, baseline=baseline)

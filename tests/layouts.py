@@ -17,9 +17,9 @@ from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.diagnosis.analyze import diagnose, runs_of
 from ppo_doctor.model.diagnosis import Diagnosis
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.request import Request
 from ppo_doctor.model.run import Run, Series
 from ppo_doctor.runs.discover import gather
-from ppo_doctor.runs.reading import Request
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv"}
 #: Files that lie beside a log and belong to it.

@@ -13,10 +13,10 @@ from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.model import arrays
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.request import Request
 from ppo_doctor.runs.discover import gather
 from ppo_doctor.runs.log import Log
 from ppo_doctor.runs.merging import read_source
-from ppo_doctor.runs.reading import Request
 
 #: One unit in the last place of a float32 number, and half of one next to 1.
 BIT, HALF = 2.0**-23, 2.0**-24

@@ -10,7 +10,7 @@ import stat
 import pytest
 
 from ppo_doctor.diagnosis.analyze import read_runs
-from ppo_doctor.runs.reading import Request
+from ppo_doctor.model.request import Request
 
 GOOD = [
     {

@@ -20,9 +20,9 @@ from ppo_doctor.cli.policy import read_policy
 from ppo_doctor.diagnosis.analyze import read_run, read_runs
 from ppo_doctor.model import toml_files
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.request import Request
 from ppo_doctor.readers import pack, read
 from ppo_doctor.readers.table import EmbeddedConfig, Table
-from ppo_doctor.runs.reading import Request
 from ppo_doctor.trainers.names import LONGEST, squashed
 
 #: Twice the bytes may take so much more than twice the work: caches fill, and fixed costs come in.

@@ -14,11 +14,11 @@ from ppo_doctor.checks.rulepack import load_pack, prose
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.analyze import diagnose, runs_of
 from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.request import Request
 from ppo_doctor.model.words import Severity
 from ppo_doctor.runs.config_runs import run_of_settings
 from ppo_doctor.runs.discover import gather
 from ppo_doctor.runs.layouts import RunSource
-from ppo_doctor.runs.reading import Request
 from ppo_doctor.trainers.config_formats import parse
 from ppo_doctor.trainers.detection import likeliest, profiles
 

@@ -18,10 +18,10 @@ from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.model.diagnosis import Diagnosis
 from ppo_doctor.model.errors import DoctorError, ExitCode, worst
+from ppo_doctor.model.request import Request
 from ppo_doctor.model.words import Severity
 from ppo_doctor.runs.discover import gather
 from ppo_doctor.runs.merging import read_source
-from ppo_doctor.runs.reading import Request
 
 ROOT = Path(__file__).resolve().parent.parent
 # Read before conftest scrubs our variables from the environment.

@@ -14,8 +14,8 @@ from ppo_doctor.checks.cases import case_run, parse_series
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.analyze import diagnose, read_run
+from ppo_doctor.model.request import Request
 from ppo_doctor.model.run import Run, Series
-from ppo_doctor.runs.reading import Request
 from tests.synthetic import a_series, an_axis, observe
 
 TWENTY = range(1, 21)

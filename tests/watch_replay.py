@@ -27,7 +27,7 @@ from ppo_doctor.cli.watch.monitor import Event
 from ppo_doctor.cli.watch.session import Clock, Options, Session, View
 from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.model.errors import ExitCode
-from ppo_doctor.runs.reading import Request
+from ppo_doctor.model.request import Request
 
 #: Seconds between two updates of a replayed run, more than a judgement has to wait.
 PACE = 60.0

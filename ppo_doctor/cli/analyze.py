@@ -55,11 +55,11 @@ if TYPE_CHECKING:
     from ppo_doctor.cli.interactive.subjects import Case
     from ppo_doctor.cli.output import Place
     from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.request import Request
     from ppo_doctor.model.run import Run
     from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.runs.layouts import RunSource
-    from ppo_doctor.runs.reading import Request
 
 
 GATE_FAIL_ON = "As in analyze; high unless the policy says otherwise."

@@ -96,8 +96,8 @@ def check_file(path: Path, pack: Pack, framework: str | None = None) -> Checked:
     from ppo_doctor.checks.config import judged
     from ppo_doctor.checks.engine import check
     from ppo_doctor.checks.run_view import RunView
+    from ppo_doctor.model.request import Request
     from ppo_doctor.runs.config_runs import known_settings, run_of_settings
-    from ppo_doctor.runs.reading import Request
 
     try:
         run = run_of_settings(path, Request(configs=(path,), framework=framework))

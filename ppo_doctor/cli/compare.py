@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.request import Request
     from ppo_doctor.model.run import Run
     from ppo_doctor.report.compare import Comparison, Side
-    from ppo_doctor.runs.reading import Request
 
 #: Formats of a comparison → the function of `report.comparison` that writes it.
 COMPARED = {"text": "as_text", "json": "as_json", "html": "as_html"}

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from ppo_doctor.cli.policy import Baseline, Budget, KnownFaults, Policy
     from ppo_doctor.diagnosis.gate_result import BaselineState, Outcome
     from ppo_doctor.model.diagnosis import Diagnosis, Problem, RankedCause
+    from ppo_doctor.model.request import Request
     from ppo_doctor.model.run import Run
-    from ppo_doctor.runs.reading import Request
 
 #: A likely cause fails a group when it leads in at least this share of its seeds; a proven one fails it in any seed.
 GROUP_SHARE = 0.5

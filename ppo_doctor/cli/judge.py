@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from ppo_doctor.checks.rulepack import Pack
     from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.request import Request
     from ppo_doctor.model.run import Run
     from ppo_doctor.runs.layouts import RunSource
-    from ppo_doctor.runs.reading import Request
 
 #: Seconds that judging takes on one processor, for each run and for each byte of its logs (measured: 250 tables of
 #: 0.4 MB take 6 s, 24 take 0.6 s). They only decide whether several processes are used.

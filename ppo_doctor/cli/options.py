@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from ppo_doctor.checks.rulepack import Pack
     from ppo_doctor.cli.output import Place
+    from ppo_doctor.model.request import Request
     from ppo_doctor.runs.layouts import RunSource
-    from ppo_doctor.runs.reading import Request
 
 
 def refuse_inputs(
@@ -64,7 +64,7 @@ def request_of(
 ) -> Request:
     """Return the request that common options and the aliases of the project make."""
     from ppo_doctor.cli.policy import project_aliases
-    from ppo_doctor.runs.reading import Request
+    from ppo_doctor.model.request import Request
     from ppo_doctor.trainers.aliases import parse_alias
     from ppo_doctor.trainers.configuration import parse_setting
 

@@ -15,8 +15,10 @@ from ppo_doctor.checks.rulepack import Pack, load_pack
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.diagnosis import assemble
 from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.request import Request
 from ppo_doctor.readers.source import Source
-from ppo_doctor.runs.reading import Request, collect, read_file, runs_in
+from ppo_doctor.runs.log_runs import runs_in
+from ppo_doctor.runs.reading import collect, read_file
 from ppo_doctor.runs.sections import logs_in
 from ppo_doctor.trainers import configuration
 

@@ -140,7 +140,7 @@ class Online:
         from ppo_doctor.cli.watch.monitor import cause_says
         from ppo_doctor.diagnosis.analyze import runs_in_stream
         from ppo_doctor.model.errors import DoctorError
-        from ppo_doctor.runs.reading import Request
+        from ppo_doctor.model.request import Request
 
         if self._monitor is None:
             return []

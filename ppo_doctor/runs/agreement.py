@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 #: What storing as float32 may change, relative to the value, with room for a sum done in another order.
 STORED = 1e-6
-#: Values have to differ among themselves before finding them again tells anything.
+#: Different values from which on equal values in two files are no coincidence.
 TELLING = 5
-#: Significant digits to which loggers cut numbers: fewer are numbers that are so, more differ by no more than STORED.
+#: Significant digits to which loggers round. More make no larger difference than STORED.
 DIGITS = range(3, 7)
-#: Numbers of more digits than the fewest that a logger prints.
+#: Whole numbers from here on have more digits than some loggers print.
 LARGE = 10.0 ** DIGITS[0]
-#: What a float64 number is at most from the decimal it was written as, relative to its first digit.
+#: Largest distance of a float64 number from the decimal that it was written as, relative to its first digit.
 FLOAT = 1e-12
-#: Share of averages that have to lie within what they average: windows may begin and end beside the steps logged.
+#: Share of averages that have to lie within the values that they average; windows may begin between logged steps.
 NEARLY = 0.9
-#: Each logger reads the clock for itself, and prints a pace in whole numbers.
+#: Metrics of time, which each logger measures itself.
 OF_THE_CLOCK = ("fps", "time_")
-#: Metrics that all stand one record later before two files are of one run.
+#: Metrics that have to come one record late in one of two files of one run.
 ENOUGH = 2
 
 
 @frozen
 class Difference:
-    """One metric on which two readings differ: at how many of the shared steps, and where first."""
+    """How often two readings differ in a metric at shared steps, and where first."""
 
     name: str
     shared: int
@@ -46,10 +46,10 @@ class Difference:
 
 @frozen
 class Agreement:
-    """How two readings compare: metrics of both, where they differ, and the share of values in which they agree.
+    """How far two readings agree: the number of common metrics, where these differ, and the share of equal values.
 
-    `share` is None where nothing can be compared; it counts metrics that vary: a counter or a schedule is the same in
-    every run. `clock` maps their steps to ours where the same records carry other steps: (theirs, ours).
+    `share` counts metrics that go up and down, because counters and schedules are equal in all runs;
+    it is None if there are none. `clock` holds their steps and the same steps as ours if both count steps differently.
     """
 
     metrics: int
@@ -59,7 +59,7 @@ class Agreement:
 
 
 def compared(ours: Run, theirs: Run) -> Agreement:
-    """Compare two readings, metric by metric: at shared steps, else by the order of records, else by values alone."""
+    """Compare two readings at shared steps, or else record by record, or else by their values alone."""
     pairs = [(ours.series[name], theirs.series[name]) for name in ours.series if name in theirs.series]
     pairs = [pair for pair in pairs if _same_kind(*pair)]
     telling = [pair for pair in pairs if _varies(pair[0]) and _varies(pair[1])]
@@ -84,7 +84,7 @@ def _share(found: Sequence[Difference]) -> float | None:
 
 
 def _varies(series: Series) -> bool:
-    """Tell whether a metric goes up and down, so that two runs would hardly agree on it."""
+    """Return whether a metric goes up and down, so that two runs would hardly agree in it."""
     moves = np.diff(series.values[np.isfinite(series.values)])
     return bool((moves > 0).any() and (moves < 0).any())
 
@@ -100,32 +100,29 @@ def overlap(ours: Run, theirs: Run) -> float:
 
 
 def averages(ours: Run, theirs: Run) -> bool:
-    """Tell whether a reading holds averages of another: each lies within the values since the one before it.
-
-    An average over a window is between the least and the largest value in it.
-    """
+    """Return whether `theirs` holds averages of `ours`: each value is within the range of ours since the one before."""
     pairs = [(s, theirs.series[name]) for name, s in ours.series.items() if name in theirs.series and _varies(s)]
-    told = [inside for pair in pairs if (inside := _inside(*pair)) is not None]
-    return bool(told) and all(told)
+    inside = [within for pair in pairs if (within := _inside(*pair)) is not None]
+    return bool(inside) and all(inside)
 
 
 def of_minibatches(whole: Run, detail: Run) -> bool:
-    """Tell whether a reading holds the minibatches of another's updates: each update's number lies among theirs.
+    """Return whether `detail` holds the minibatches of the updates in `whole`: the value of an update is among theirs.
 
-    It does so in most metrics; a norm of the whole step, or an advantage before whitening, is another number in each.
+    Half of the metrics have to agree. A norm of the whole step, for example, is not an average of its minibatches.
     """
     pairs = [(s, detail.series[name]) for name, s in whole.series.items() if name in detail.series and _varies(s)]
-    told = [among for pair in pairs if (among := _among(*pair))]
-    enough = sum(map(len, told)) >= 2 * TELLING
-    return enough and float(np.median([np.mean(among) for among in told])) >= NEARLY
+    found = [among for pair in pairs if (among := _among(*pair))]
+    enough = sum(map(len, found)) >= 2 * TELLING
+    return enough and float(np.median([np.mean(among) for among in found])) >= NEARLY
 
 
 def _among(whole: Series, detail: Series) -> list[bool]:
-    """Return for each update of both whether its value lies among those of its minibatches; nothing without any."""
+    """Return for each update of both whether its value is within the range of its minibatches."""
     ours, theirs = whole.axis.update, detail.axis.update
     if theirs is None or whole.axis.minibatch is not None or detail.axis.minibatch is None:
         return []
-    if ours is None:  # a record for each update, then; whether it is so their values tell
+    if ours is None:  # suppose one record per update; the values show whether that is so
         ours = np.searchsorted(distinct(whole.axis.steps), whole.axis.steps) + theirs.min()
     values = {int(n): value for n, value in zip(ours, whole.values, strict=True) if np.isfinite(value)}
     within: list[bool] = []
@@ -138,7 +135,7 @@ def _among(whole: Series, detail: Series) -> list[bool]:
 
 
 def _inside(ours: Series, theirs: Series) -> bool | None:
-    """Return whether nearly all values lie within our windows; None of few, or where a window holds one value."""
+    """Return whether nearly all values are within our windows; None if too few windows hold several values."""
     ends = np.searchsorted(ours.axis.steps, theirs.axis.steps, side="right")
     starts = np.concatenate(([0], ends[:-1]))
     full = np.flatnonzero((ends - starts > 1) & np.isfinite(theirs.values))
@@ -186,11 +183,11 @@ def _equal(a: FloatArray, b: FloatArray, ours: Series, theirs: Series) -> BoolAr
 
 
 def _half_digit(values: FloatArray) -> FloatArray:
-    """Return half of the last digit of each number of a column that was cut to so many digits (%.4g), else zeros.
+    """Return half of the last digit of each number of a column rounded to significant digits (%.4g), else zeros.
 
-    Such a column has no common decimals, so that its resolution does not tell. A number of more digits than nearly all
-    others was printed in another way and is as exact as it stands. Whole numbers are counts, but where all of them are
-    so large that no other digit would be printed.
+    The resolution of a series does not describe such a column, because its numbers have no common decimals. A number of
+    more digits than nearly all others is taken as exact. Whole numbers are counts, unless all of them are so large that
+    rounding leaves no other digits.
     """
     place = np.nan_to_num(10.0 ** np.floor(np.log10(np.abs(values))), posinf=0.0)
     leading = np.nan_to_num(values / place, posinf=0.0, neginf=0.0)
@@ -202,12 +199,12 @@ def _half_digit(values: FloatArray) -> FloatArray:
 
 
 def _fits(leading: FloatArray, digits: int) -> BoolArray:
-    """Tell of numbers from 1 to 10 which of them have no more than so many digits."""
+    """Return which of some numbers from 1 to 10 have at most so many digits."""
     return np.asarray(np.abs(np.round(leading, digits - 1) - leading) < FLOAT, dtype=np.bool_)
 
 
 def _clock(pairs: Sequence[tuple[Series, Series]]) -> tuple[IntArray, IntArray] | None:
-    """Return their steps and ours, if the same records stand in the same order under other steps."""
+    """Return their steps and ours if both hold the same records in the same order under other steps."""
     alike = [(a, b) for a, b in pairs if len(a) == len(b) and _tells(a)]
     if not alike or not all(_equal(a.values, b.values, a, b).all() for a, b in alike):
         return None
@@ -218,19 +215,19 @@ def _clock(pairs: Sequence[tuple[Series, Series]]) -> tuple[IntArray, IntArray] 
 
 
 def _one_late(ours: Series, theirs: Series) -> bool:
-    """Tell whether the same values stand one record later in one of two files, all of them, and not at the same steps.
+    """Return whether all values of one series are in the other, one record later.
 
-    Trainers that log at the end of a rollout write what the update before it did: SB3's loggers.
+    SB3's loggers write the values of an update at the end of the next rollout.
     """
     return _tells(ours) and _tells(theirs) and _late_by(ours, theirs) is not None
 
 
 def _late_by(ours: Series, theirs: Series) -> tuple[slice, slice] | None:
-    """Return which records of two series are the same where steps put one of them a record later, None where none."""
+    """Return the records of two series that hold the same values, one record apart; None if there are none."""
     size = min(len(ours), len(theirs))
     if abs(len(ours) - len(theirs)) > 1 or size < TELLING:
         return None
-    # As long as the other, a series holds a first record that the other lacks, or a last one.
+    # Series of one length may each hold a record that the other lacks: the first or the last.
     for count in (size, size - 1):
         for at, there in ((0, len(theirs) - count), (len(ours) - count, 0)):
             mine, other = slice(at, at + count), slice(there, there + count)
@@ -241,7 +238,7 @@ def _late_by(ours: Series, theirs: Series) -> tuple[slice, slice] | None:
 
 
 def _late_clock(pairs: Sequence[tuple[Series, Series]]) -> tuple[IntArray, IntArray] | None:
-    """Return their steps and ours for records that stand under other steps, and one late."""
+    """Return their steps and ours of records that come one late and have other steps."""
     ours, theirs = max(pairs, key=lambda pair: len(pair[0]))
     places = _late_by(ours, theirs)
     return None if places is None else (theirs.axis.steps[places[1]], ours.axis.steps[places[0]])
@@ -252,7 +249,7 @@ def _tells(series: Series) -> bool:
 
 
 def _found_again(pairs: Sequence[tuple[Series, Series]]) -> float | None:
-    """Return the share of values of the one with fewer that the other has too, None where nothing can tell."""
+    """Return the share of values of the shorter series that the other contains; None if there are too few."""
     shares = [_values_shared(ours, theirs) for ours, theirs in pairs if _tells(ours) and _tells(theirs)]
     return float(np.mean(shares)) if shares else None
 

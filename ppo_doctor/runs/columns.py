@@ -1,4 +1,4 @@
-"""Map each column of a log to a metric: by alias, by framework, by name, or inferred with the others."""
+"""Find what the columns of a log mean: which metrics they are, and which of them count its steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.run import DIED, Note, SourceRef
 from ppo_doctor.readers.methods import PPO, method_of, of_family
 from ppo_doctor.readers.table import RUN_KEYS
-from ppo_doctor.runs.splitting import is_size
 from ppo_doctor.trainers import aliases, configuration, detection, left_over, unnamed
 from ppo_doctor.trainers.assignment import counts_up
 from ppo_doctor.trainers.column_values import AT_FIRST, is_named_so
@@ -33,45 +32,47 @@ if TYPE_CHECKING:
     from ppo_doctor.runs.log import Log
     from ppo_doctor.trainers.profiles import Profile
 
-#: No update of a batch takes more optimizer steps.
-MOST_STEPS = 10_000
-#: Words of a name that is only the critic's: its loss, where the policy's stands beside it, or its output.
+#: Names that show only that a number is of the critic: its loss, or its output.
 BARE_CRITICS = (("value",), ("v",), ("critic",))
-#: Metrics of a critic, which an algorithm of groups has not.
+#: Metrics of a critic, which GRPO does not have.
 OF_A_CRITIC = ("value_loss", "explained_variance")
 #: Metrics of an algorithm that compares answers with each other and with a reference.
 OF_COMPARISONS = ("ref_kl", "frac_reward_zero_std")
-#: What stands before the name of a number of an evaluation that is told in the words of training.
-EVALUATED = "eval "
-#: A learning rate by its Greek letter, which is a time of the machine elsewhere.
+#: Greek letter of a learning rate; in other logs it is a remaining time.
 GREEK_RATES = ((("eta",),),)
-#: What a policy achieves in some scripts, and how fast the machine is in most.
+#: Words for the return in some scripts, and for the speed of the machine in most.
 PERFORMANCE = frozenset({"perf", "performance"})
-#: Columns of a log of words that nobody knows that are looked at; a script's own has fewer.
+#: Columns with unknown names that are examined.
 MOST_FORMS = 64
-#: What counts optimizer steps; the words of a count of updates; records that show that a count stands.
-OF_STEPS = ("optimizer_steps_total", "optimizer_steps")
-COUNT_OF_UPDATES = frozenset({"update", "count", "total", "executed", "policy"})
-FEWEST = 3
-#: A count of steps that does not grow is one of optimizer steps where there are no more, in a log of updates.
-STEPS, FEW_STEPS, OF_UPDATES = "steps", 100, frozenset({"approx_kl", "clip_fraction"})
-#: What a constraint of the task is told by.
+#: Words in names of constraints of the task.
 _COST = re.compile(r"cost|constraint|violation", re.IGNORECASE)
-#: Columns of trackers and readers that nobody has to understand.
+#: Columns of trackers and readers that are no metrics.
 _NEVER_ASKED = frozenset({*RUN_KEYS, *aliases.CLOCKS, *BOOKKEEPING})
 
+#: Numbers from which on a column is checked for counting up, and its most falls as a share of its rises.
+LEAST_STEPS, MOST_RESTARTS = 5, 0.4
+#: The same share if the newest record comes first. It is small because such logs are rare and other columns fall too.
+MOST_RESTARTS_BACK = 0.05
+#: Records in which a column of whole numbers has to fall only, to be a total in a log whose newest record comes first.
+SURELY_BACK = 20
+#: A log with at most so many different steps, each of more than so many records, is ordered by its lines.
+FEW_STEPS, RECORDS_PER_STEP = 10, 50
+#: Columns of the time at which a record was written, in seconds since 1970. Smaller values are durations.
+UNIX_TIMES = ("wall_time", "_timestamp", "timestamp", "time")
+YEAR_2001 = 1e9
 
-def given(path: str, project: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return the names that hold for a log: those of the project, of the file beside the log, of the command line.
+
+def aliases_of(path: str, project: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return the aliases for a log: those of the project, of a file next to the log, and of the command line.
 
     Raises:
-        DoctorError: the file beside the log cannot be read or means nothing (exit code 2).
+        DoctorError: the file next to the log cannot be read or is invalid (exit code 2).
     """
     return {**project, **(aliases.beside(Path(path)) if path != "-" else {}), **own}
 
 
 def profile_of(log: Log, *, framework: str | None = None, like: Profile | None = None) -> Profile:
-    """Return what the columns of a log mean; `like` is the profile of its run's files.
+    """Return the profile for the columns of a log; `like` is the profile of the other files of its run.
 
     Raises:
         DoctorError: no metric is known, or the log is none of the PPO family (exit code 3).
@@ -91,7 +92,7 @@ def profile_of(log: Log, *, framework: str | None = None, like: Profile | None =
         )
     profile = _aliased(found or detection.profile(detection.CANONICAL), keys, log.named)
     if profile.name == detection.CANONICAL:
-        profile = _with_standing_count(_by_company(profile, log), log)
+        profile = _by_company(profile, log)
         if _of_groups(log.path) and keys.isdisjoint(k for m in OF_A_CRITIC for k in _keys_of(profile, m)):
             profile = replace(profile, algorithm="grpo")
     own = found is None or (profile.name == detection.CANONICAL and not framework)
@@ -103,14 +104,14 @@ def profile_of(log: Log, *, framework: str | None = None, like: Profile | None =
 
 
 def _other_algorithm(path: str) -> str | None:
-    """Return the method outside the PPO family that a file, or else its folder, is named after; None for any other."""
+    """Return the method outside the PPO family that a file, or else its folder, is named after; None without one."""
     file = Path(path)
     found = filter(None, map(method_of, (file.stem, file.parent.name)))
     return next((None if method == PPO else method for method in found), None)
 
 
 def _of_groups(path: str) -> bool:
-    """Tell whether a file, or else its folder, is named after GRPO, and not after PPO as well."""
+    """Return whether a file, or else its folder, is named after GRPO and not after PPO."""
     file = Path(path)
     name = next((name.lower() for name in (file.stem, file.parent.name) if of_family(name)), "")
     return "grpo" in name and "ppo" not in name.replace("grpo", "")
@@ -129,7 +130,7 @@ def _detected(keys: frozenset[str], like: Profile | None) -> Profile | None:
 
 
 def death(log: Log) -> str:
-    """Return what a log without a metric says of the end of its run, nothing where it says nothing."""
+    """Return how the run of a log without a metric died, as a clause; empty if the log does not show it."""
     end = next((note for note in reversed(log.notes) if note.died), None)
     return "" if end is None else f"; the run died before its first update: {end.text.partition(f'{DIED}: ')[2]}"
 
@@ -146,15 +147,12 @@ def _nothing_known(log: Log) -> DoctorError:
 
 
 def _aliased(profile: Profile, keys: frozenset[str], named: Mapping[str, str]) -> Profile:
-    """Return a profile in which columns are what somebody said, and settings are found under the names that they gave.
-
-    What the profile read of such a metric, or such a column, before gives way.
-    """
+    """Return a profile with the aliases of the user for columns and settings, which replace its own."""
     columns = {raw: target for raw, target in named.items() if raw in keys}
     metrics = {raw: target for raw, target in columns.items() if target.removeprefix("-") in METRICS}
     replaced = {target.removeprefix("-") for target in metrics.values()}
     kept = {name: _left(metric, columns) for name, metric in profile.metrics.items() if name not in replaced}
-    told = {
+    aliased = {
         target.removeprefix("-"): MetricProfile(
             name=target.removeprefix("-"), keys=(raw,), scale=-1.0 if target.startswith("-") else 1.0
         )
@@ -170,7 +168,7 @@ def _aliased(profile: Profile, keys: frozenset[str], named: Mapping[str, str]) -
             config[target] = (raw, *config.get(target, ()))
     return replace(
         profile,
-        metrics={name: metric for name, metric in kept.items() if metric.keys} | told,
+        metrics={name: metric for name, metric in kept.items() if metric.keys} | aliased,
         axis=axis,
         config=config,
         fuzzy={raw: name for raw, name in profile.fuzzy.items() if raw not in columns and name not in replaced},
@@ -186,17 +184,15 @@ def _left(metric: MetricProfile, columns: Mapping[str, str]) -> MetricProfile:
 
 
 def _by_company(profile: Profile, log: Log) -> Profile:
-    """Return a profile with the columns that the others and the numbers settle, where the log is one of PPO."""
+    """Return a profile with the columns that follow from the other columns and from their numbers."""
     keys = log.keys
     bare = {raw for raw in profile.fuzzy if words_of(raw)[-1] in BARE_CRITICS and _is_bare(raw)}
     bare |= {raw for raw in profile.fuzzy if is_named_so(raw)}
     profile = _without(profile, bare)
-    sizes = {key for key in clocks(keys) if is_size(log.by_record(key))}
-    numbering = {*clocks(keys), *(key for names in profile.axis.values() for key in names), *_NEVER_ASKED} - sizes
+    numbering = {*clocks(keys), *(key for names in profile.axis.values() for key in names), *_NEVER_ASKED}
     held = {name for name, metric in profile.metrics.items() if keys.intersection(metric.keys)}
     unknown = {*profile.unknown(keys), *(key for key in keys if _is_open(key))} - numbering
     trained = [key for key in _in_order(log) if not _of_evaluation(key)]
-    unknown |= sizes
     open_keys = [k for k in trained if k in unknown and (k in bare or metric_of(k) not in held)]
     first = next((key for key in open_keys if is_named_so(key)), None)
     open_keys = [key for key in open_keys if key != first]
@@ -213,16 +209,10 @@ def _by_company(profile: Profile, log: Log) -> Profile:
     }
     inferred = {raw: reading.metric for raw, reading in found.items()}
     if first is not None and found:
-        told = told_by(first, (), language=False)
-        metrics[AT_FIRST] = MetricProfile(name=AT_FIRST, keys=(first,), scale=1 / told.unit)
+        unit = told_by(first, (), language=False).unit
+        metrics[AT_FIRST] = MetricProfile(name=AT_FIRST, keys=(first,), scale=1 / unit)
         inferred[first] = AT_FIRST
     profile = _of_answers(profile, {*held, *metrics})
-    earned = {
-        f"{EVALUATED}{raw}": reading.scale for raw, reading in found.items() if reading.metric in left_over.EARNINGS
-    }
-    tested = next((key for key in earned if key in keys and "eval_return" not in held), None)
-    if tested is not None:
-        metrics["eval_return"] = MetricProfile(name="eval_return", keys=(tested,), scale=earned[tested])
     return replace(
         profile,
         metrics=dict(profile.metrics) | metrics,
@@ -232,7 +222,7 @@ def _by_company(profile: Profile, log: Log) -> Profile:
 
 
 def _of_answers(profile: Profile, metrics: Set[str]) -> Profile:
-    """Return a profile in which a bare length is that of answers, where groups of these are compared."""
+    """Return a profile in which a length is that of responses if the log is of an algorithm that compares groups."""
     length = profile.metrics.get("episode_length")
     grouped = not metrics.isdisjoint(OF_COMPARISONS) and metrics.isdisjoint(OF_A_CRITIC)
     if length is None or not grouped or "response_length" in metrics:
@@ -241,59 +231,14 @@ def _of_answers(profile: Profile, metrics: Set[str]) -> Profile:
     return replace(profile, metrics=kept | {"response_length": replace(length, name="response_length")})
 
 
-def _with_standing_count(profile: Profile, log: Log) -> Profile:
-    """Return a profile in which a count of updates that is one number in every record counts its optimizer steps.
-
-    One that grows counts steps, passes or rollouts of the whole run; where it stands at 0 there were none of any.
-    """
-    keys = log.keys
-    held = {name for name, metric in profile.metrics.items() if keys.intersection(metric.keys)}
-    if not held.isdisjoint(OF_STEPS):
-        return profile
-    unknown = frozenset(profile.unknown(keys)) | set(clocks(keys))  # what stands is no clock
-    counts = [key for key in _in_order(log) if key in unknown and _counts_updates(key)]
-    key, name = next((key for key in counts if _stands_at_a_count(log.by_record(key))), None), OF_STEPS[0]
-    if key is None and held & OF_UPDATES:
-        counts = [key for key in clocks(keys) if key.lower() == STEPS]
-        key, name = next((key for key in counts if _counts_few(log.by_record(key))), None), OF_STEPS[1]
-    if key is None:
-        return profile
-    metric = MetricProfile(name=name, keys=(key,))
-    return replace(
-        profile,
-        metrics=dict(profile.metrics) | {metric.name: metric},
-        fuzzy=dict(profile.fuzzy) | {key: metric.name},
-    )
-
-
-def _counts_few(values: FloatArray) -> bool:
-    """Tell whether numbers are counts that do not grow, as of the steps of each batch."""
-    known = values[np.isfinite(values)]
-    whole = len(known) >= FEWEST and not (known % 1 != 0).any() and known.min() >= 1 and known.max() <= FEW_STEPS
-    return bool(whole) and not (known[-1] > known[0] and (np.diff(known) >= 0).all())
-
-
-def _counts_updates(key: str) -> bool:
-    """Tell whether a key says that its number is a count of updates, and nothing else."""
-    name = parse(key)
-    return not name.unknown and "update" in name.concepts and name.concepts <= COUNT_OF_UPDATES
-
-
-def _stands_at_a_count(values: FloatArray) -> bool:
-    known = values[np.isfinite(values)]
-    if len(known) < FEWEST or known.min() != known.max():
-        return False
-    return float(known[0]) == 0 or bool(known[0] % 1 == 0 and 1 < known[0] <= MOST_STEPS)
-
-
 def _is_open(key: str) -> bool:
-    """Tell whether a key that a trainer's log would use for the machine may be a script's own for a metric."""
+    """Return whether a key that trainers use for the machine may be a metric in a script of one's own."""
     words = words_of(key)
     return words in GREEK_RATES or (len(words) == 1 and not PERFORMANCE.isdisjoint(words[0]))
 
 
 def settings_shown(profile: Profile, log: Log) -> dict[str, float]:
-    """Return the settings that columns of a log by nobody's trainer show beside its metrics."""
+    """Return the settings that columns of a log of no known trainer show."""
     if not profile.inferred:
         return {}
     metrics = {metric: raw for raw, metric in profile.inferred.items()}
@@ -301,19 +246,19 @@ def settings_shown(profile: Profile, log: Log) -> dict[str, float]:
 
 
 def _of_evaluation(key: str) -> bool:
-    """Tell whether a key says that its number is of an evaluation."""
+    """Return whether a key names a number of an evaluation."""
     name = parse(key)
     return "evaluation" in name.concepts | name.groups
 
 
 def _is_bare(key: str) -> bool:
-    """Tell whether a key says of a number only that it is the critic's."""
+    """Return whether a key has a single known word."""
     name = parse(key)
     return len(name.concepts | name.groups) == 1
 
 
 def _without(profile: Profile, keys: Set[str]) -> Profile:
-    """Return a profile without what it read of some keys by their names."""
+    """Return a profile without the metrics of some keys."""
     if not keys:
         return profile
     kept = {name: metric for name, metric in profile.metrics.items() if keys.isdisjoint(metric.keys)}
@@ -321,10 +266,9 @@ def _without(profile: Profile, keys: Set[str]) -> Profile:
 
 
 def not_understood(profile: Profile, log: Log) -> tuple[str, ...]:
-    """Return the columns of a log by nobody's trainer that mean nothing to us, in the order of the log.
+    """Return the columns of a log of no known trainer that were not understood, in the order of the log.
 
-    What a known trainer's log holds beside its metrics is the task's own, but for what it costs: that is judged beside
-    the reward.
+    Of a known trainer they are only columns of costs, because other unknown columns are of the task.
     """
     if profile.name != detection.CANONICAL:
         costs = profile.unknown(log.keys)
@@ -337,12 +281,12 @@ def not_understood(profile: Profile, log: Log) -> tuple[str, ...]:
 
 
 def _in_order(log: Log) -> Iterable[str]:
-    """Return the columns of a log in its order, each once."""
+    """Return the columns of a log in its order."""
     return dict.fromkeys(key for table in log.tables for key in (*table.columns, *sorted(table.others)))
 
 
 def missing_aliases(named: Mapping[str, str], keys: frozenset[str], settings: Mapping[str, ConfigValue]) -> list[Note]:
-    """Return a note on each name of the command line that neither the log nor its settings hold."""
+    """Return a note on each alias of the command line for a name that neither the log nor its settings contain."""
     held = {*keys, *settings}
     notes = []
     for raw, target in named.items():
@@ -355,17 +299,17 @@ def missing_aliases(named: Mapping[str, str], keys: frozenset[str], settings: Ma
 
 
 def listed(names: Sequence[str], most: int = 6) -> str:
-    """Return names one after another, and how many more there are."""
+    """Return the first names, and how many more there are."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-#: Metrics of what is to be made large.
+#: Metrics that training increases.
 _EARNED = frozenset({"episode_return", "reward_mean", "eval_return"})
 
 
 def rescaled(profile: Profile, path: str) -> list[Note]:
-    """Return a note on each cost that is read as a reward, with its sign turned, and each KL read in thousandths."""
+    """Return a note on each cost that is read as a reward with the opposite sign, and each KL read in thousandths."""
     inferred = [(n, m) for n, m in sorted(profile.metrics.items()) if profile.inferred.keys() & set(m.keys)]
     return [
         Note(text=f"{', '.join(m.keys)} is read {how}", source=SourceRef(path=path))
@@ -379,7 +323,7 @@ def rescaled(profile: Profile, path: str) -> list[Note]:
 
 
 def names_guessed(profile: Profile, path: str, settings: Mapping[str, Setting]) -> list[Note]:
-    """Return a note on each metric and setting that only its name gives, and on further keys of a metric."""
+    """Return a note on each metric and setting recognised by its name alone, and on further keys of a metric."""
     source = SourceRef(path=path)
     set_by_likeness = [
         Note(text=f"'{setting.key}' is read as {name}, by its name", source=setting.source, kind="renamed")
@@ -407,3 +351,85 @@ def names_guessed(profile: Profile, path: str, settings: Mapping[str, Setting]) 
         for name, keys in sorted(profile.further.items())
     ]
     return guessed + set_by_likeness + further
+
+
+def counts(parts: Sequence[FloatArray]) -> bool:
+    """Return whether a column counts steps in each file: up, or down if the newest record comes first.
+
+    True for a few values if they are not all equal.
+    """
+    known = [values[np.isfinite(values)] for values in parts]
+    steps = np.concatenate(known)
+    if len(steps) < LEAST_STEPS:
+        return len(steps) < 2 or bool((steps != steps[0]).any())
+    return _rises(known, MOST_RESTARTS) or _rises([-values for values in known], MOST_RESTARTS_BACK)
+
+
+def added_up(columns: Iterable[FloatArray], begins: Sequence[int]) -> FloatArray | None:
+    """Return a column that mostly rises and never falls in any file, of whole numbers if possible; None without any.
+
+    In a log whose newest record comes first, it is a column of whole numbers that mostly falls and never rises.
+    """
+    rising: list[FloatArray] = []
+    falling: list[FloatArray] = []
+    for values in columns:
+        if _never_falls(np.split(values, begins)):
+            rising.append(values)
+        elif len(values) >= SURELY_BACK and not _fractional(values) and _never_falls(np.split(-values, begins)):
+            falling.append(values)
+    return min([*rising, *falling], key=_fractional, default=None)
+
+
+def _fractional(values: FloatArray) -> bool:
+    return bool((values[np.isfinite(values)] % 1 != 0).any())
+
+
+def _never_falls(parts: Sequence[FloatArray]) -> bool:
+    known = [values[np.isfinite(values)] for values in parts]
+    if not all(map(len, known)) or max(map(len, known)) < LEAST_STEPS:
+        return False
+    change = np.concatenate([np.diff(values) for values in known])
+    return bool((change >= 0).all() and np.mean(change > 0) >= 0.5)
+
+
+def _rises(parts: Sequence[FloatArray], most_falls: float) -> bool:
+    """Return whether nearly all changes are rises, as in steps that start over only where a run does."""
+    change = np.concatenate([np.diff(values) for values in parts])
+    return bool((change > 0).any() and (change < 0).sum() <= most_falls * (change > 0).sum())
+
+
+def falls(values: FloatArray) -> bool:
+    """Return whether values fall as the steps of a log whose newest record comes first."""
+    return _rises([-values[np.isfinite(values)]], MOST_RESTARTS_BACK)
+
+
+def too_coarse(steps: FloatArray, records: int) -> bool:
+    """Return whether there are no steps, or a few that hundreds of records share."""
+    known = np.sort(steps[np.isfinite(steps)])
+    count = len(known) and 1 + int(np.count_nonzero(np.diff(known)))
+    return count == 0 or (count <= FEW_STEPS and count * RECORDS_PER_STEP < records)
+
+
+def repeated_steps(steps: FloatArray) -> FloatArray:
+    """Return steps in which a row of records without steps has those of the row before it, if that is as long."""
+    known = np.isfinite(steps)
+    begins = [0, *(np.flatnonzero(np.diff(known)) + 1).tolist(), len(steps)]
+    filled = steps.copy()
+    for first, middle, end in zip(begins, begins[1:], begins[2:], strict=False):
+        if known[first] and middle - first == end - middle > 1:
+            filled[middle:end] = steps[first:middle]
+    return filled
+
+
+def are_dates(values: FloatArray) -> bool:
+    """Return whether all values are Unix times."""
+    return bool((values[np.isfinite(values)] > YEAR_2001).all())
+
+
+def ranked(columns: Sequence[FloatArray]) -> FloatArray:
+    """Return the rank of each record, from 0 to below 1, sorted by the first column, then the next; NaN comes first."""
+    cells = np.nan_to_num(np.stack(columns), nan=-1.0)
+    order = np.lexsort(cells[::-1])
+    rank = np.zeros(len(order))
+    rank[order] = np.cumsum(np.append(False, (np.diff(cells[:, order]) != 0).any(axis=0)))
+    return np.asarray(rank / (1.0 + rank.max(initial=0.0)))

@@ -1,4 +1,4 @@
-"""A configuration as a run without series: settings with their places, and updates per batch."""
+"""Make a run without series of a configuration alone, and a run under hypothetical settings."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.run import Fact, Note, Run, Setting, SourceRef, SourceSummary
-from ppo_doctor.runs.reading import constants, given_settings
+from ppo_doctor.runs.log_runs import constants, given_settings
 from ppo_doctor.trainers import configuration, detection
 from ppo_doctor.trainers.detection import OF_PPO, imported, learns_from_replay, likeliest
 from ppo_doctor.trainers.settings import JUDGED
 from ppo_doctor.trainers.updates import configured_updates
 
 if TYPE_CHECKING:
+    from ppo_doctor.model.request import Request
     from ppo_doctor.model.words import ConfigValue
-    from ppo_doctor.runs.reading import Request
     from ppo_doctor.trainers.configuration import Found
     from ppo_doctor.trainers.profiles import Profile
 
 CONTAINER = "configuration"
-#: Rules that take a log say so of a run with this fact.
+#: The fact by which rules recognise a run without a log.
 FROM_SETTINGS = Fact(name="from_settings", value=True, how="computed", says="only a configuration was given")
 SCOPE = "only a configuration was given: what it says is judged; whether the run trains takes its log"
-#: Advantage estimators by which verl and its kin name the algorithm.
+#: Advantage estimators by which verl and similar trainers name the algorithm.
 _ESTIMATORS: Mapping[str, str] = {"gae": "ppo", "grpo": "grpo", "rloo": "rloo"}
 
 
 def run_of_settings(path: Path, request: Request, lent: Sequence[Found] = ()) -> Run:
-    """Return the run that a configuration makes without any log; `lent` are settings found in the file itself.
+    """Return the run of a configuration without a log; `lent` are settings found in the file itself.
 
     Raises:
         DoctorError: it cannot be read (exit code 2), or holds no setting of PPO and its family (exit code 3).
@@ -59,10 +59,10 @@ def run_of_settings(path: Path, request: Request, lent: Sequence[Found] = ()) ->
 
 
 def profile_of(path: Path, values: Mapping[str, ConfigValue], named: str | None) -> tuple[Profile, list[Note]]:
-    """Return the framework that a configuration is for, with a note where its names show none.
+    """Return the profile of the trainer of a configuration, with a note if its names show no trainer.
 
     Raises:
-        DoctorError: it is one of another kind of method (exit code 3), or there is no framework of that name (2).
+        DoctorError: it configures a method with a replay buffer (exit code 3), or `named` is no trainer (exit code 2).
     """
     if named:
         return detection.profile(named), []
@@ -78,10 +78,10 @@ def profile_of(path: Path, values: Mapping[str, ConfigValue], named: str | None)
 
 
 def check_known(path: Path, settings: Mapping[str, Setting], *, named: bool) -> None:
-    """Refuse a file that says nothing about PPO; where its framework was named, one without any setting of it.
+    """Refuse a file without a setting of PPO, or with `named` without any setting of the trainer.
 
     Raises:
-        DoctorError: none of its settings is one of PPO's (exit code 3).
+        DoctorError: it has no such setting (exit code 3).
     """
     known = {name for name, setting in settings.items() if setting.how != "default"}
     if not known & (known if named else OF_PPO):
@@ -90,13 +90,13 @@ def check_known(path: Path, settings: Mapping[str, Setting], *, named: bool) -> 
 
 
 def _algorithm(profile: Profile, settings: Mapping[str, Setting]) -> str:
-    told = [settings[name].value for name in ("algorithm", "advantage_estimator") if name in settings]
-    words = [str(value).lower() for value in told if value]
+    values = [settings[name].value for name in ("algorithm", "advantage_estimator") if name in settings]
+    words = [str(value).lower() for value in values if value]
     return next((_ESTIMATORS[word] for word in words if word in _ESTIMATORS), profile.algorithm)
 
 
 def _checked(profile: Profile, settings: Mapping[str, Setting], values: Mapping[str, ConfigValue]) -> Note:
-    """Return which settings are held against their domains, and how many keys have none."""
+    """Return a note on the settings that are compared with their domains, and the number of other keys."""
     found = {name: setting for name, setting in settings.items() if setting.how != "default"}
     judged = sorted(s.key for name, s in found.items() if name in JUDGED and is_number(s.value))
     others = len(values.keys() - {setting.key for setting in found.values()})
@@ -106,12 +106,12 @@ def _checked(profile: Profile, settings: Mapping[str, Setting], values: Mapping[
 
 
 def is_number(value: ConfigValue) -> TypeGuard[int | float]:
-    """Tell whether a setting is a number; True and False are none."""
+    """Return whether a setting is a number, which True and False are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _expected(updates: Fact | None) -> Iterator[Note]:
-    """Yield what K says about the ratio before anything is trained."""
+    """Yield a note on what the updates per batch mean for the ratio, or on why they are unknown."""
     if updates is None or not isinstance(updates.value, int | float):
         text = "K, the optimizer steps that one batch serves, does not follow from this configuration"
         yield Note(text=f"{text}; --set tells what is missing")
@@ -134,18 +134,18 @@ def _steps(steps: float) -> str:
 
 
 def known_settings(settings: Iterable[Setting]) -> int:
-    """Count the settings that a configuration itself holds."""
+    """Return the number of settings that the configuration itself contains."""
     return sum(setting.how == "configured" for setting in settings)
 
 
-#: The name under which K itself can be supposed, whatever settings it follows from.
+#: The name under which updates per batch can be set in `supposed`.
 K = "K"
-#: Where a supposed setting says that it comes from.
+#: The source of a supposed setting.
 SUPPOSED = SourceRef(path="supposed")
 
 
 def settable(run: Run) -> list[str]:
-    """Return the names that `supposed` takes for a run: K first, then its framework's settings by name."""
+    """Return the names that `supposed` accepts for a run: K, then the settings of its trainer by name."""
     profile = _profile(run)
     return [K, *sorted({*run.config, *profile.config, *profile.defaults, *profile.unset})]
 
@@ -153,8 +153,8 @@ def settable(run: Run) -> list[str]:
 def supposed(run: Run, overrides: Mapping[str, ConfigValue]) -> Run:
     """Return a run as it would be under other settings: canonical setting names, or `K`, and their values.
 
-    K follows by the framework's formula unless it is supposed itself. What the log observes stays as it is: a K that
-    the log shows goes before one that is supposed, as it goes before one that is configured.
+    K is computed from the settings unless it is given. Observations of the log do not change: a K that the log counts
+    overrides a supposed one, as it overrides a configured one.
 
     Raises:
         DoctorError: no such setting, or a K that is no positive number (exit code 2).
@@ -163,9 +163,9 @@ def supposed(run: Run, overrides: Mapping[str, ConfigValue]) -> Run:
         return run
     _check(run, overrides)
     profile = _profile(run)
-    told = {name: configuration.redact(name, value) for name, value in overrides.items() if name != K}
+    redacted = {name: configuration.redact(name, value) for name, value in overrides.items() if name != K}
     settings = dict(run.config) | {
-        name: Setting(key=name, value=value, how="configured", source=SUPPOSED) for name, value in told.items()
+        name: Setting(key=name, value=value, how="configured", source=SUPPOSED) for name, value in redacted.items()
     }
     constant = constants(profile, settings)
     return replace(
@@ -173,7 +173,7 @@ def supposed(run: Run, overrides: Mapping[str, ConfigValue]) -> Run:
         series={name: series for name, series in run.series.items() if name not in constant},
         facts=_facts(run, profile, settings, overrides),
         config=settings,
-        config_raw={**run.config_raw, **told},
+        config_raw={**run.config_raw, **redacted},
         notes=(*run.notes, *(_note(name, value) for name, value in overrides.items())),
     )
 

@@ -1,4 +1,4 @@
-"""Find the runs that the command line names: files, folders, globs, and logs copied into pages of text."""
+"""Find the sources that the command line names: files, folders and patterns, each source the files of a run."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from ppo_doctor.runs.layouts import (
     Walker,
     combined,
     is_config,
+    is_project_page,
     is_read,
     is_script,
-    of_a_project,
+    named_as_log,
     regrouped,
     role_of,
     runs_in,
-    says_log,
 )
 
-#: Files of a folder that say by nothing that they are logs, and are looked into all the same.
+#: Files of a folder that are opened although their names are not those of logs.
 MOST_LOOKED_INTO = 500
-#: Configurations of a folder without a log that are looked into.
+#: Configurations that are opened in a folder without a log.
 MOST_SETTINGS = 50
 
 
 @dataclass(slots=True, repr=False, eq=False)
-class _Given:
-    """What the arguments name, sorted by kind, in their order."""
+class _Arguments:
+    """The files that the arguments name, by kind."""
 
     logs: list[str] = field(default_factory=list)
     folders: list[RunSource] = field(default_factory=list)
@@ -53,13 +53,11 @@ class _Given:
 def gather(
     given: Sequence[str], *, together: bool = False, separate: bool = False
 ) -> tuple[list[RunSource], list[DoctorError]]:
-    """Return the runs that were asked for, and what could not be found.
+    """Return the sources that arguments name, and an error for each argument that names nothing.
 
-    A log with a configuration, dumps or checkpoints is one run, and logs are as many runs as they are; `together`
-    makes one run of everything that was named, `separate` one of each file.
-
-    Configurations alone are judged one by one, or as one with `together`; one beside logs of its own folder is that of
-    every run that they hold, as it is where the folder is named.
+    Each log is a source; a single log with a configuration, dumps or checkpoints is one source. `together` makes
+    one source of everything, `separate` one of each file. A configuration in the folder of the logs, or above it,
+    belongs to all of them. Configurations alone are a source each.
 
     Raises:
         DoctorError: a configuration of another folder among several logs (exit code 2).
@@ -76,8 +74,8 @@ def gather(
     return _with_named(sources, found, together=together, separate=separate), found.missing
 
 
-def _sorted(given: Sequence[str]) -> _Given:
-    found = _Given()
+def _sorted(given: Sequence[str]) -> _Arguments:
+    found = _Arguments()
     for text in given:
         try:
             for path in _expand(text):
@@ -87,7 +85,7 @@ def _sorted(given: Sequence[str]) -> _Given:
     return found
 
 
-def _sort_in(path: str, found: _Given) -> None:
+def _sort_in(path: str, found: _Arguments) -> None:
     if path == "-":
         found.logs.append(path)
     elif Path(path).is_dir():
@@ -103,7 +101,7 @@ def _sort_in(path: str, found: _Given) -> None:
 
 
 def _reads_as_config(path: Path) -> bool:
-    """Tell a configuration whose name does not say so by what is in it: args.txt, run.sh, training_args.json."""
+    """Return whether a file without the name of a configuration holds settings: args.txt, run.sh."""
     if role_of(path) not in ("text", "junk") or path.suffix.lower() not in MAY_HOLD_SETTINGS:
         return False
     from ppo_doctor.trainers.config_files import holds_settings
@@ -112,7 +110,7 @@ def _reads_as_config(path: Path) -> bool:
 
 
 def named(given: Sequence[str], file: Path) -> list[str]:
-    """Return the files that some arguments name; of a folder, the one that is `file` and read, going by its name."""
+    """Return the files that arguments name; of a folder, the names under which `file` is read from it."""
     found: list[str] = []
     for text in given:
         for path in _matches(text):
@@ -121,7 +119,7 @@ def named(given: Sequence[str], file: Path) -> list[str]:
 
 
 def _same(folder: str, file: os.stat_result) -> list[str]:
-    """Return the names of a file in a folder by which it may be read; only links are looked behind."""
+    """Return the paths below a folder that lead to a file, links included, and that may be read as a log."""
     found: list[str] = []
     for place, below, _ in os.walk(folder):
         below.sort()
@@ -132,7 +130,7 @@ def _same(folder: str, file: os.stat_result) -> list[str]:
 
 
 def _refused(text: str) -> str | None:
-    """Return why the system does not say whether there is such a file, as in a folder that is closed to this user."""
+    """Return why it cannot be known whether a file exists: its folder is closed to this user. None if it can."""
     try:
         os.stat(text)  # noqa: PTH116 - any text, however long
     except PermissionError as error:
@@ -161,9 +159,7 @@ def _expand(text: str) -> list[str]:
 
 
 def sources_in(folder: Path) -> list[RunSource]:
-    """Return the runs in a folder.
-
-    Dumps and checkpoints without any log are one run.
+    """Return the sources in a folder; dumps and checkpoints without any log are one.
 
     Raises:
         DoctorError: there is neither in it (exit code 3).
@@ -173,13 +169,13 @@ def sources_in(folder: Path) -> list[RunSource]:
 
 
 def is_dump(path: Path) -> bool:
-    """Tell by its name whether a file that was named by itself is a dump or a checkpoint."""
+    """Return whether a file named on the command line is a dump or a checkpoint, by its name."""
     named = path.suffix.lower() in NAMED_DUMPS or COMPLETIONS.fullmatch(path.name)
     return bool(named) or role_of(path) == "dump"
 
 
 def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
-    """Return the runs in a folder, and the dumps in one that holds no log.
+    """Return the sources in a folder, and its dumps if it holds no log.
 
     Raises:
         DoctorError: there is neither in it (exit code 3).
@@ -193,30 +189,32 @@ def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
         sources = _looked_into(_doubtful(tree, walker))
     sure = any(source.logs for source in sources)
     sources = [
-        replace(source, doubtful=sure and not any(map(says_log, source.logs + source.perhaps))) for source in sources
+        replace(source, doubtful=sure and not any(map(named_as_log, source.logs + source.perhaps)))
+        for source in sources
     ]
     dumps = [] if sources else [path for below in tree.walk() for path in below.of("dump")]
     if not sources and not dumps:
         sources = _of_settings(tree) or _looked_into(_last_resort(tree))
     if not sources and not dumps:
-        hint = "; ".join(walker.told) or f"looked for {', '.join(LOG_NAMES)}, *.jsonl, event files, *.wandb and more"
+        usual = f"looked for {', '.join(LOG_NAMES)}, *.jsonl, event files, *.wandb and more"
+        hint = "; ".join(walker.skipped) or usual
         raise DoctorError(f"{folder}: no log in this folder", hint=hint)
-    if sources and walker.told:
-        sources[0] = replace(sources[0], told=(*sources[0].told, *walker.told))
+    if sources and walker.skipped:
+        sources[0] = replace(sources[0], skipped=(*sources[0].skipped, *walker.skipped))
     return sources, dumps
 
 
 def _looked_into(paths: Sequence[Path]) -> list[RunSource]:
-    """Return files that may be logs as one source."""
+    """Return files that may be logs as one source; nothing without files."""
     return [RunSource(logs=(), perhaps=tuple(map(str, paths)))] if paths else []
 
 
 def _doubtful(tree: Folder, walker: Walker) -> list[Path]:
-    """Return what may be a log in a folder where nothing says that it is: pages where no other file holds records."""
+    """Return the files that may be logs in a folder without a clear one; pages of text if only these hold records."""
     found = [path for below in tree.walk() for path in below.of("text", "table", "model")]
     if len(found) > MOST_LOOKED_INTO:
-        walker.told.append(f"only {MOST_LOOKED_INTO:,} of {len(found):,} files that may be logs were looked into")
-        found = sorted(found, key=lambda path: not says_log(str(path)))[:MOST_LOOKED_INTO]
+        walker.skipped.append(f"only {MOST_LOOKED_INTO:,} of {len(found):,} files that may be logs were looked into")
+        found = sorted(found, key=lambda path: not named_as_log(str(path)))[:MOST_LOOKED_INTO]
     pages = _pages(tree, of_project=False)
     if not pages or any(map(holds_records, found)):
         return found
@@ -224,7 +222,7 @@ def _doubtful(tree: Folder, walker: Walker) -> list[Path]:
 
 
 def _last_resort(tree: Folder) -> list[Path]:
-    """Return the pages of a project that hold records, else files of any suffix that are lines of numbers."""
+    """Return the pages of a project (README.md) that hold records, or else files of any suffix that hold numbers."""
     pages = list(filter(holds_records, _pages(tree, of_project=True)))
     files = (path for below in tree.walk() for path in below.of("junk") if not NOT_LOGS.fullmatch(path.name))
     return pages or [path for path in islice(files, MOST_LOOKED_INTO) if holds_lines_of_numbers(path)]
@@ -232,12 +230,12 @@ def _last_resort(tree: Folder) -> list[Path]:
 
 def _pages(tree: Folder, *, of_project: bool) -> list[Path]:
     """Return the pages of text in a folder or below it, those of a project (README.md) or all others."""
-    pages = (path for below in tree.walk() for path in below.of("page") if of_a_project(path) == of_project)
+    pages = (path for below in tree.walk() for path in below.of("page") if is_project_page(path) == of_project)
     return list(islice(pages, MOST_LOOKED_INTO))
 
 
 def _of_settings(folder: Folder) -> list[RunSource]:
-    """Return a run for each configuration of a folder without any log, judged one by one as where they are named."""
+    """Return a source for each configuration of a folder without a log."""
     from ppo_doctor.trainers.config_files import holds_settings
 
     held = [path for path in folder.of("config")[:MOST_SETTINGS] if holds_settings(path)]
@@ -245,9 +243,9 @@ def _of_settings(folder: Folder) -> list[RunSource]:
 
 
 def _explicit(paths: Sequence[str], *, separate: bool) -> list[RunSource]:
-    """Return the runs of files that were named one by one.
+    """Return the sources of files that were named one by one.
 
-    Those of one folder under names that one trainer writes side by side are one run's, and so may its event files be.
+    Files of one folder are one source if their names are those of a trainer's logs or event files.
     """
     groups: dict[object, list[str]] = {}
     for path in paths:
@@ -257,12 +255,11 @@ def _explicit(paths: Sequence[str], *, separate: bool) -> list[RunSource]:
     return [RunSource(logs=tuple(group)) for group in groups.values()]
 
 
-def _of_one_folder(found: _Given) -> bool:
-    """Tell whether the logs that were named lie in the folder of the one configuration with them, or in ones below it.
+def _of_one_folder(found: _Arguments) -> bool:
+    """Return whether the named logs are read as their folder would be, so that their values show which runs they are.
 
-    Without a configuration: whether they lie in one folder, each of another kind, or are event files of one name, which
-    tensorboardX writes at once for the curves of a chart. What runs they hold is then told by their records, as it is
-    where the folder is named.
+    With one configuration, all lie in its folder or below. Without, all lie in one folder and have different suffixes,
+    or are event files of one name, which tensorboardX writes for the curves of one chart.
     """
     if len(found.configs) > 1 or found.folders or "-" in found.logs:
         return False
@@ -274,21 +271,21 @@ def _of_one_folder(found: _Given) -> bool:
     return all(place in (Path(log).parent, *Path(log).parent.parents) for log in found.logs)
 
 
-def _of_other_kinds(found: _Given) -> bool:
-    """Tell whether each log is of another kind: a console beside a table is one run's whatever their records show."""
+def _of_other_kinds(found: _Arguments) -> bool:
+    """Return whether each log has another suffix: console text and a table, for example, are one run."""
     return len({Path(path).suffix for path in found.logs}) == len(found.logs)
 
 
 def _one_each(source: RunSource) -> list[RunSource]:
-    """Return a source for each file; what only lies beside the logs may hold no run."""
+    """Return a source for each file; a file that is no log by its name may hold no run."""
     logs = [replace(source, logs=(log,), perhaps=()) for log in source.logs]
     doubtful = source.doubtful or bool(logs)
     logs += [replace(source, logs=(), perhaps=(path,), doubtful=doubtful) for path in source.perhaps]
-    return [replace(one, told=source.told if one is logs[0] else ()) for one in logs]
+    return [replace(one, skipped=source.skipped if one is logs[0] else ()) for one in logs]
 
 
-def _with_named(sources: list[RunSource], found: _Given, *, together: bool, separate: bool) -> list[RunSource]:
-    """Give the configurations and dumps that were named to the run that they belong to."""
+def _with_named(sources: list[RunSource], found: _Arguments, *, together: bool, separate: bool) -> list[RunSource]:
+    """Return the sources with the configurations and dumps that were named."""
     named = [*found.configs, *found.dumps]
     if not named or (not sources and found.missing):
         return sources

@@ -1,4 +1,4 @@
-"""Join files whose steps follow each other into the log of which they are parts."""
+"""Read the files of a source into logs, and join files that are parts of one log."""
 
 from __future__ import annotations
 
@@ -13,33 +13,41 @@ import numpy as np
 from ppo_doctor.model.arrays import distinct, median
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.readers.table import numbered_columns, renamed
-from ppo_doctor.runs import splitting
 from ppo_doctor.runs.layouts import role_of
 from ppo_doctor.runs.log import Log
-from ppo_doctor.runs.reading import NOTEBOOK, STEP_KEYS, TOLD_APART, parts_of, read_file
-from ppo_doctor.runs.sections import logs_in, of_the_family
-from ppo_doctor.runs.splitting import by_name
+from ppo_doctor.runs.reading import (
+    NOTEBOOK,
+    SINGLE_RUN,
+    STEP_KEYS,
+    are_monitor_tables,
+    merged_monitors,
+    monitor_start,
+    read_file,
+)
+from ppo_doctor.runs.sections import by_name, logs_in, of_the_family, parts_of
 from ppo_doctor.trainers import detection
 
 if TYPE_CHECKING:
+    from ppo_doctor.model.request import Request
     from ppo_doctor.model.run import FloatArray
     from ppo_doctor.readers.table import Table
     from ppo_doctor.runs.layouts import RunSource
-    from ppo_doctor.runs.reading import Request
     from ppo_doctor.trainers.profiles import Profile
 
-#: Steps of which two files share at least this part are read twice, not in parts.
+#: Files that share at least this part of their steps are copies, and no parts of one log.
 SAME_STEPS = 0.9
 
-
-#: How a file is read: its path, further places of its configuration, and the request.
+#: How a file is read: its path, further folders that may hold its configuration, and the request.
 ReadFile = Callable[[str, tuple[Path, ...], "Request"], Log]
 
 
 def logs_of(
     source: RunSource, request: Request, read: ReadFile = read_file
 ) -> tuple[list[Log], dict[str, DoctorError]]:
-    """Return what the files of a source hold, parts of one log joined, and why some of them cannot be read."""
+    """Return the logs in the files of a source, and an error for each file that cannot be read.
+
+    Files that are parts of one log are joined; a file that holds several logs is divided.
+    """
     logs: list[Log] = []
     failed: dict[str, DoctorError] = {}
     for chain in _chains([*source.logs, *source.perhaps]):
@@ -49,7 +57,7 @@ def logs_of(
                 links.append(read(path, source.folders, request))
             except DoctorError as error:
                 failed[path] = error
-        if len(links) > 1 and all(splitting.is_monitor(link.tables) for link in links):
+        if len(links) > 1 and all(are_monitor_tables(link.tables) for link in links):
             logs.append(_woven(links))
         else:
             whole = linked(links, together=source.together) if len(links) > 1 else links
@@ -62,9 +70,9 @@ def logs_of(
 
 
 def _woven(links: Sequence[Log]) -> Log:
-    """Return the Monitor files of one folder as one log."""
-    starts = [(link, splitting.start_of(found.values for found in link.embedded)) for link in links]
-    tables = splitting.woven([(table, start) for link, start in starts for table in link.tables])
+    """Return the Monitor files of one folder as one log, their episodes in order of time."""
+    starts = [(link, monitor_start(settings.values for settings in link.embedded)) for link in links]
+    tables = merged_monitors([(table, start) for link, start in starts for table in link.tables])
     first, *others = links
     for link in others:
         first.extend(link)
@@ -73,7 +81,7 @@ def _woven(links: Sequence[Log]) -> Log:
 
 
 def _chains(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the files that may be parts of one log: event files, tables and monitors of a folder, one W&B run's."""
+    """Yield the files that may be parts of one log: event files, tables or Monitor files of a folder, or a W&B run."""
     events = [Path(path) for path in paths if "tfevents" in Path(path).name]
     if events:
         from ppo_doctor.readers.tfevents import order
@@ -90,9 +98,9 @@ def _chains(paths: Sequence[str]) -> Iterator[list[str]]:
 
 
 def linked(links: Sequence[Log], *, together: bool) -> list[Log]:
-    """Join files in the order in which they were begun; one whose steps start over begins another run.
+    """Join files in the order of their creation; a file whose steps start over begins another run.
 
-    A run that was resumed goes on from a checkpoint: beyond the middle of what was there before.
+    A file that begins beyond the middle of the steps before it is a run resumed from a checkpoint.
     """
     runs: list[Log] = []
     spans: list[tuple[float, float]] = []
@@ -109,7 +117,7 @@ def linked(links: Sequence[Log], *, together: bool) -> list[Log]:
 
 
 def _span_of_chain(log: Log) -> tuple[float, float]:
-    """Return the first and last step of a log by the first column that counts steps, or of its records."""
+    """Return the first and last step of a log, or record if it has no column of steps."""
     for key in STEP_KEYS:
         values = [table.columns[key] for table in log.tables if key in table.columns]
         finite = [column[np.isfinite(column)] for column in values]
@@ -121,7 +129,7 @@ def _span_of_chain(log: Log) -> tuple[float, float]:
 
 @dataclass(slots=True, repr=False, eq=False)
 class _Part:
-    """A log among those that count their steps alike; its steps are NaN where nothing tells their order."""
+    """A log with the range of its steps, NaN if its order is unknown."""
 
     log: Log
     #: its place among all logs
@@ -138,12 +146,11 @@ class _Part:
 
 
 def joined(logs: Sequence[Log], framework: str | None, *, together: bool) -> list[Log]:
-    """Return logs with those joined that are parts of one run, whatever their names and their order.
+    """Return logs, those joined that are parts of one run.
 
-    With `together` all are said to be of one run, and what follows by its steps is a part of it. Without, parts lie in
-    one folder, hold the same columns, and one goes on where the other ended, or from a checkpoint beyond its middle.
-    Whatever holds the same steps as another is not a part but the same run once more. Where nothing tells an order,
-    that of the names counts, with `together` only.
+    Parts are in one folder, have the same columns, and one continues where the other ended, or from a checkpoint beyond
+    its middle. With `together` the steps alone decide, or the order of the names if there are no steps. A log with the
+    same steps as another is a copy, and no part.
     """
     logs = _one_record_each(logs)
     held = [log for log in logs if log.records]
@@ -159,13 +166,13 @@ def joined(logs: Sequence[Log], framework: str | None, *, together: bool) -> lis
     return [*(part.log for part in parts), *(log for log in logs if not log.records)]
 
 
-#: Files of one record each that make a run, and what says before a number that it is not the run that goes on.
+#: Files of one record each that make a run, and words before a number that count runs, and not records.
 FEWEST_FILES = 3
 _OF_ANOTHER = re.compile(r"(seed|run|trial|fold|rank|worker|exp|experiment|job|agent|version)[ _.-]*$", re.I)
 
 
 def _one_record_each(logs: Sequence[Log]) -> list[Log]:
-    """Join files of one record each with the same keys, whose names differ in their last number, in its order."""
+    """Join files of one record each whose names differ in the last number only, in its order."""
     alike: dict[object, list[tuple[int, Log]]] = {}
     for log in logs:
         before, number, after = re.fullmatch(r"(?s)(.*?)(\d*)(\D*)", Path(log.path).name).groups()  # type: ignore[union-attr]
@@ -189,7 +196,7 @@ def _profile(keys: frozenset[str], framework: str | None) -> Profile:
 
 
 def _families(logs: Sequence[Log], profile: Profile) -> list[list[_Part]]:
-    """Return logs by the columns that may count their steps, and how far those of each reach."""
+    """Return groups of logs with the same columns of steps."""
     families: dict[frozenset[str], list[tuple[int, Log]]] = {}
     for place, log in enumerate(logs):
         clocks = log.keys.intersection(profile.axis.get("step", ()))
@@ -198,7 +205,7 @@ def _families(logs: Sequence[Log], profile: Profile) -> list[list[_Part]]:
 
 
 def _measured(family: Sequence[tuple[int, Log]], profile: Profile) -> list[_Part]:
-    """Measure logs by one clock: which column it is shows in all of them, where a short part cannot tell."""
+    """Return the range of steps of each log; which column counts them is decided from all logs together."""
     if len(family) == 1:
         ((place, log),) = family
         return [_Part(log, place, np.nan, np.nan, np.nan)]
@@ -225,23 +232,23 @@ def _joined(family: list[_Part], profile: Profile, *, together: bool) -> list[_P
         before = [run for run in runs if _goes_on(run, part, profile, together=together)]
         near = sorted(before, key=lambda run: abs(part.low - run.high))
         if not near or (len(near) > 1 and abs(part.low - near[0].high) == abs(part.low - near[1].high)):
-            runs.append(part)  # nothing before it, or nobody knows which of two
+            runs.append(part)  # nothing before it, or two that it may follow
         else:
             near[0].add(part)
     return runs
 
 
 def _goes_on(run: _Part, part: _Part, profile: Profile, *, together: bool) -> bool:
-    """Tell whether a part continues a run that begins before it."""
+    """Return whether a part continues a run that begins before it."""
     one, other = run.log, part.log
     if one.path == other.path or not _alike(one, other, profile):
         return False
-    follows = _follows_as_told(run, part) if together else _follows(run, part) and _of_one_run(one, other)
+    follows = _follows_together(run, part) if together else _follows(run, part) and _of_one_run(one, other)
     return follows and all(len(parts_of(log, profile)) == 1 for log in (one, other))
 
 
-def _follows_as_told(run: _Part, part: _Part) -> bool:
-    """Tell whether a log of the same run is a later part of it, not the same steps once more."""
+def _follows_together(run: _Part, part: _Part) -> bool:
+    """Return whether a log of the same run is a later part of it, and no copy."""
     if np.isnan(run.low) or np.isnan(part.low):
         ordered = run.log.container == part.log.container and np.isnan(run.low) and np.isnan(part.low)
         return bool(ordered) and not _copies(run.log.tables, part.log.tables)
@@ -254,7 +261,7 @@ def _follows_as_told(run: _Part, part: _Part) -> bool:
 
 
 def _copies(ours: Sequence[Table], theirs: Sequence[Table]) -> bool:
-    """Tell whether two files hold the same numbers in the same order."""
+    """Return whether two files hold the same numbers in the same order."""
     if [table.columns.keys() for table in ours] != [table.columns.keys() for table in theirs]:
         return False
     pairs = ((a.columns[key], b.columns[key]) for a, b in zip(ours, theirs, strict=True) for key in a.columns)
@@ -262,14 +269,14 @@ def _copies(ours: Sequence[Table], theirs: Sequence[Table]) -> bool:
 
 
 def _follows(run: _Part, part: _Part) -> bool:
-    """Tell whether a log goes on where another ended, or from a checkpoint; one that begins at 0 is a run."""
+    """Return whether a log goes on where another ended, or from a checkpoint; a log from step 0 is a run of its own."""
     return part.low > part.stride and part.low > (run.low + run.high) / 2 and part.high > run.high
 
 
 def _of_one_run(one: Log, other: Log) -> bool:
-    """Tell whether nothing says that two logs are of different runs: their places, settings, columns of names."""
+    """Return whether folders, settings and columns of run names allow that two logs are of one run."""
     places = {(log.container, Path(log.path).parent) for log in (one, other)}
-    if len(places) > 1 or one.container in (*TOLD_APART, NOTEBOOK):
+    if len(places) > 1 or one.container in (*SINGLE_RUN, NOTEBOOK):
         return False  # event files were linked by their age already
     settings = [[found.values for found in log.embedded] for log in (one, other)]
     if all(settings) and settings[0][-1] != settings[1][0]:
@@ -280,14 +287,14 @@ def _of_one_run(one: Log, other: Log) -> bool:
 
 
 def _alike(one: Log, other: Log, profile: Profile) -> bool:
-    """Tell whether the one with fewer columns has half of them in common with the other, clocks aside."""
+    """Return whether half of the columns of the log with fewer are in the other, columns of steps aside."""
     clocks = {key for keys in profile.axis.values() for key in keys}
     ours, theirs = one.keys - clocks, other.keys - clocks
     return 2 * len(ours & theirs) >= min(len(ours), len(theirs))
 
 
 def _give_headers(logs: Sequence[Log], *, together: bool) -> None:
-    """Name the columns of a table without a header after those of the one that it was cut from: as wide, beside it."""
+    """Name the columns of a table without a header after a table of the same width in the same folder."""
     headers: dict[tuple[object, int], tuple[str, ...]] = {}
     bare: list[tuple[Log, int]] = []
     for log in (log for log in logs if log.container == "csv"):

@@ -13,9 +13,9 @@ from typing import Literal
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.readers.metric_files import is_csv_run, is_mlflow_run
 
-#: `log`: trainers write a run's metrics under this name; `text`: may be a log; `console`: the same run once more, for
-#: people; `episodes`: what a Monitor wrote; `page`: notes, into which somebody may have copied a log; `model`: an
-#: archive that holds settings; `junk`: of no use to us.
+#: What a file probably is. `log`: it has the name of a trainer's log; `text`: it may be a log; `console`: it may be the
+#: printed text of a run; `episodes`: a Monitor file; `page`: notes, into which somebody may have copied a log; `model`:
+#: an archive with settings; `junk`: it is not read.
 Role = Literal[
     "log",
     "events",
@@ -32,7 +32,7 @@ Role = Literal[
     "junk",
 ]
 
-#: Names under which trainers leave the log of a run, the most telling first.
+#: Names of the logs of trainers, the most reliable first.
 LOG_NAMES = (
     "trainer_state.json",
     "result.json",
@@ -46,17 +46,17 @@ LOG_NAMES = (
 )
 CONSOLE_NAMES = ("log.txt", "output.log", "console.log", "console.txt", "stdout.log", "stdout.txt", "nohup.out")
 LOG_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out", ".txt", ".dat", ".json", ".gz", ".zst", ".ipynb")
-#: Suffixes of files that mostly hold something else: their name has to say that they are logs.
+#: Suffixes of files that are logs only if their name also contains one of the words in `TELLING`.
 DOUBTFUL = (".json", ".txt", ".dat", ".out", ".gz", ".zst")
-#: A notebook mostly shows what a log beside it holds; it is looked into where a folder holds nothing better.
+#: Notebooks mostly show what a log in the same folder holds, and are read only in a folder without any.
 NOTEBOOK = ".ipynb"
-#: Pages of text, and those that tell of a project rather than of a run.
+#: Suffixes of pages of text, and the names of those that describe a project.
 PAGES = (".md", ".markdown")
 _OF_A_PROJECT = re.compile(
     r"(?:readme|licen[cs]e|changelog|contributing|code_of_conduct|security|authors|citation|model_?card)\b.*", re.I
 )
 TELLING = re.compile(r"log|metric|histor|progress|result|train|stat|loss|reward|scalar|record|output|run|step", re.I)
-#: Files that lie in run folders and are no logs of a run.
+#: Names of files in run folders that are no logs.
 NOT_LOGS = re.compile(
     r"requirements.*\.txt|evaluations\.csv|.*metadata\.json|.*summary\.json|timers\.json"
     r"|training_status\.json|player(-\d+)?\.log|debug(-core|-internal)?\.log"
@@ -68,29 +68,29 @@ NOT_LOGS = re.compile(
 #: "monitor.csv", "0.monitor.csv", "env_3.monitor.csv"
 _MONITOR = re.compile(r"(.*[._-])?monitor\.csv", re.I)
 CONFIG_NAMES = ("config.json", "args.json", "params.json", "hparams.json", "hyperparameters.json", "training_args.bin")
-#: What a JSON file of settings has in its name, whatever else stands there.
+#: Names of JSON files of settings: they contain one of these words.
 CONFIG_WORD = re.compile(
     r"(?:.*[ ._-])?(?:config|configs|configuration|cfg|args|arguments|hparams|hyper_?params|hyper_?parameters|settings)"
     r"(?:[ ._-].*)?\.json",
     re.I,
 )
 CONFIG_SUFFIXES = (".toml", ".yaml", ".yml")
-#: Programs: settings where one is named, nothing in a folder, and never a log.
+#: Suffixes of programs. One that is named on the command line is read for settings; in a folder they are not read.
 SCRIPT_SUFFIXES = (".py",)
-#: Suffixes of files that hold a log or settings: what is in them has to tell.
+#: Suffixes of files that hold a log or settings, which only their contents show.
 MAY_HOLD_SETTINGS = (".json", ".txt", ".sh", ".bash", ".args", ".cfg", ".conf", ".ini", ".log", ".out", "")
 DATABASES = (".db", ".sqlite", ".sqlite3")
 DUMPS = (".pt", ".pth", ".ckpt", ".safetensors", ".npz", ".npy", ".distcp")
-#: Suffixes that tensors share with other things: a file is one only where it is named by itself.
+#: Suffixes of tensors and of other things: such a file is read as a dump only if it is named itself.
 NAMED_DUMPS = (".bin", ".idx")
-#: Samples, one per line, as NeMo-RL leaves them for each step.
+#: Samples, one per line, which NeMo-RL writes for each step.
 SAMPLES = re.compile(r"train_data_step\d+\.jsonl")
-#: TRL's completions: samples where they are named by themselves, a part of the log in the folder of a run.
+#: TRL's completions: read as samples if they are named, as a part of the log in the folder of a run.
 COMPLETIONS = re.compile(r"completions_\d+\.parquet")
 
 
 def role_of(path: Path) -> Role:
-    """Return what a file probably is; `text` stands for "may be a log, if nothing better is there"."""
+    """Return what a file probably is, by its name."""
     name, suffix = path.name, path.suffix.lower()
     if suffix in PAGES:
         return "page"
@@ -123,20 +123,20 @@ def _by_suffix(name: str, suffix: str) -> Role:
     return "text" if suffix in LOG_SUFFIXES else "junk"
 
 
-def tells(path: Path) -> bool:
-    """Tell whether a file that may be a log says so by its name, where its suffix does not."""
+def is_named_as_log_file(path: Path) -> bool:
+    """Return whether the name of a file that may be a log is one of a log, if its suffix is shared with other files."""
     suffix = path.suffix.lower()
     return suffix != NOTEBOOK and (suffix not in DOUBTFUL or bool(TELLING.search(path.name)))
 
 
 def is_read(path: Path) -> bool:
-    """Tell by its name whether a file in a run folder is one that a run is read from."""
+    """Return whether a file in a run folder is read, by its name."""
     role = role_of(path)
-    return role not in ("junk", "page") and (role != "text" or tells(path))
+    return role not in ("junk", "page") and (role != "text" or is_named_as_log_file(path))
 
 
-def says_log(path: str) -> bool:
-    """Tell whether a name leaves little doubt that the file is a log of a run."""
+def named_as_log(path: str) -> bool:
+    """Return whether a name leaves little doubt that the file is a log."""
     file = Path(path)
     return (
         role_of(file) not in ("text", "page")
@@ -145,37 +145,37 @@ def says_log(path: str) -> bool:
     )
 
 
-def of_a_project(path: Path) -> bool:
-    """Tell a page that a project has, whatever was trained in it: README.md."""
+def is_project_page(path: Path) -> bool:
+    """Return whether a page describes a project, such as README.md."""
     return _OF_A_PROJECT.fullmatch(path.name) is not None
 
 
 def is_config(path: Path) -> bool:
-    """Tell a configuration by its name."""
+    """Return whether a file has the name of a configuration."""
     named = path.name.lower() in CONFIG_NAMES or CONFIG_WORD.fullmatch(path.name) is not None
     return named or path.suffix.lower() in CONFIG_SUFFIXES
 
 
 def is_script(path: Path) -> bool:
-    """Tell a program, whose settings are read and which is never run."""
+    """Return whether a file is a program. Its settings are read; it is never run."""
     return path.suffix.lower() in SCRIPT_SUFFIXES
 
 
-#: Folders below this depth are not looked into, nor more folders than this, nor more entries of one of them; of more
-#: names than are listed nobody knows which are logs.
+#: Limits of what is searched: depth of folders, their number, entries of one folder that are considered, and entries
+#: that are listed.
 DEEPEST = 12
 MOST_FOLDERS = 5_000
 MOST_ENTRIES = 20_000
 MOST_LISTED = 400_000
-#: Folders that never hold a run's log: caches, environments, what trackers keep of images and models.
+#: Folders that never hold logs: caches, environments, images and models of trackers.
 SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "artifacts", "media"})
-#: Hidden folders that hold logs all the same (Sample Factory).
+#: Hidden folders that hold logs (Sample Factory).
 NOT_HIDDEN = frozenset({".summary"})
 
 
 @dataclass(slots=True, kw_only=True, repr=False, eq=False)
 class Folder:
-    """One folder: its files by role in the order of their names, and the folders in it."""
+    """A folder: its files by role, in order of their names, and the folders in it."""
 
     path: Path
     files: dict[Role, list[Path]] = field(default_factory=dict)
@@ -193,15 +193,15 @@ class Folder:
 
 
 class Walker:
-    """Reads folders once; `told` says afterwards what was not looked at."""
+    """Reads folders, each once; `skipped` lists what was not searched, and why."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.skipped: list[str] = []
         self._seen: set[str] = set()
         self._missed = 0
 
     def read(self, path: Path, depth: int = 0) -> Folder:
-        """Return a folder with everything below it that may matter."""
+        """Return a folder with the files and folders below it."""
         folder = Folder(path=path)
         self._seen.add(os.path.realpath(path))
         below: list[Path] = []
@@ -210,20 +210,20 @@ class Walker:
                 below.append(path / entry.name)
             elif not entry.name.startswith(".") and _safely(entry.is_file):
                 folder.files.setdefault(role_of(path / entry.name), []).append(path / entry.name)
-        # Links last: of a folder and a link to it the folder itself is kept (W&B's latest-run).
+        # Links come last, so that of a folder and a link to it the folder is kept (W&B's latest-run).
         for child in sorted(below, key=lambda p: (p.is_symlink(), p.name)):
             if os.path.realpath(child) in self._seen:
                 continue
-            if not os.access(child, os.R_OK | os.X_OK):  # who asked for what lies in it would be refused
-                self.told.append(f"{child} is closed to this user and was not looked into")
+            if not os.access(child, os.R_OK | os.X_OK):  # opening its files would fail
+                self.skipped.append(f"{child} is closed to this user and was not looked into")
             elif depth >= DEEPEST:
-                self.told.append(f"{child} lies too deep and was not looked into")
+                self.skipped.append(f"{child} lies too deep and was not looked into")
             elif len(self._seen) >= MOST_FOLDERS:
                 self._missed += 1
             else:
                 folder.folders.append(self.read(child, depth + 1))
         if not depth and self._missed:
-            self.told.append(f"{self._missed} folders below {path} were not looked into, for there are too many")
+            self.skipped.append(f"{self._missed} folders below {path} were not looked into, for there are too many")
         return folder
 
     def _scanned(self, path: Path) -> list[os.DirEntry[str]]:
@@ -232,9 +232,9 @@ class Walker:
             with os.scandir(path) as scan:
                 entries = list(islice(scan, MOST_LISTED))
         except OSError as error:
-            self.told.append(f"{path} cannot be listed: {error.strerror}")
+            self.skipped.append(f"{path} cannot be listed: {error.strerror}")
         if len(entries) > MOST_ENTRIES:
-            self.told.append(f"{path} holds more than {MOST_ENTRIES} files; the rest was not looked at")
+            self.skipped.append(f"{path} holds more than {MOST_ENTRIES} files; the rest was not looked at")
             entries.sort(key=lambda entry: (not _is_folder(entry) and not is_read(Path(entry.name)), entry.name))
         return sorted(entries[:MOST_ENTRIES], key=lambda entry: entry.name)
 
@@ -246,35 +246,35 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _safely(test: Callable[[], bool]) -> bool:
-    """Return what a test of an entry returns, and False for a link that leads in a circle."""
+    """Return the result of a test of an entry; False if it fails, as for a link that leads in a circle."""
     try:
         return test()
     except OSError:
         return False
 
 
-#: Folders of which a run keeps a part of its own logs, under the folder that holds the rest.
+#: Names of folders in which a run keeps some of its logs, below the folder with the others.
 PARTS = frozenset(
     {
         *("tb", "tensorboard", "tensorboard_logs", "tb_logs", "tb_log", "summaries", "summary", ".summary", "events"),
         *("logs", "log", "metrics", "eval", "evaluations", "completions", "scalars"),
     }
 )
-#: Files that may be logs beyond this number in one folder are not read.
+#: Files of one folder that may be logs and are read.
 MOST_TEXTS = 50
-#: Tables of completions, of which a run may leave one per step: the last so many are read.
+#: Tables of completions that are read, the last ones: a run may write one per step.
 MOST_TABLES = 500
-#: A console log larger than this is read only where nothing better is there: it holds the same run once more.
+#: Bytes of console text that are read beside another log of the same run.
 LARGEST_COPY = 64 << 20
 _WANDB_RUN = re.compile(r"(?:offline-)?run-\d{8}_\d{6}-(?P<id>.+)")
 
 
 @frozen
 class RunSource:
-    """The files of one run, or of a few that only their contents tell apart.
+    """The files of one run, or of several runs that only their contents separate.
 
-    `logs` were written by one run as far as names tell; `perhaps` lie beside them and are looked into; `folders` are
-    further places in which its configuration may be; `config` was named with it. `told` is what was left out.
+    `logs` have names of logs; `perhaps` are further files that may be logs; `folders` may hold its configuration;
+    `config` was named on the command line; `skipped` are sentences on files that were left out.
     """
 
     logs: tuple[str, ...]
@@ -282,28 +282,28 @@ class RunSource:
     config: tuple[Path, ...] = ()
     folders: tuple[Path, ...] = ()
     dumps: tuple[Path, ...] = ()
-    told: tuple[str, ...] = ()
-    #: dumps and checkpoints that were named, or are all there is: they are read; `dumps` only lie beside the logs
+    skipped: tuple[str, ...] = ()
+    #: dumps and checkpoints to read: named, or all that there is; those in `dumps` are not read
     tensors: tuple[Path, ...] = ()
-    #: every file is a part of the same run, because somebody said so
+    #: the user or the layout declares all files to be of one run
     together: bool = False
-    #: nothing says that there is a run in it, while its folder holds others beyond doubt
+    #: no file has the name of a log, while other sources of the folder have one: it may hold no run
     doubtful: bool = False
 
     @property
     def log(self) -> str:
-        """Return the file by which the run is named until more is known."""
+        """Return the file that the source is named after."""
         return (*self.logs, *self.perhaps, *map(str, self.tensors), *map(str, self.config))[0]
 
     @property
     def likeliest(self) -> str:
-        """Return the file to read where only one can be: a log, else what is called like one, else the largest."""
+        """Return the file to follow if only one can be: a log, or the one most like a log by its name and size."""
         perhaps = sorted(map(Path, self.perhaps), key=_likelihood)
         return (*self.logs, *map(str, perhaps), self.log)[0]
 
 
 def runs_in(folder: Folder, settings: tuple[Path, ...] = ()) -> Iterator[RunSource]:
-    """Yield the runs in a folder; `settings` are the folders above that hold configurations, nearest first."""
+    """Yield the sources in a folder; `settings` are the folders above that hold configurations, the nearest first."""
     if folder.of("config"):
         settings = (folder.path, *settings)[:2]
     mlflow = any(child.path.name == "metrics" for child in folder.folders) and is_mlflow_run(folder.path)
@@ -325,30 +325,30 @@ def _plain(folder: Folder, settings: tuple[Path, ...]) -> Iterator[RunSource]:
         perhaps = [path for part in parts for path in _logs_below(part)]
         own = replace(own, perhaps=(*own.perhaps, *map(str, perhaps)), dumps=_dumps(folder, parts), folders=settings)
         if len(below) == 1 and not folder.of("log", "wandb", "events"):
-            # The folder holds the console of the one run below it; values tell what is of it.
+            # It holds the console text of the one run below; values show whether it is of that run.
             own, below = combined([below[0], own], together=below[0].together), []
         yield own
     yield from below
 
 
 def combined(sources: Sequence[RunSource], *, together: bool = False) -> RunSource:
-    """Return the files of several sources as those of one; `together` says that they are of one run."""
+    """Return several sources as one; `together` declares that their files are of one run."""
     return RunSource(
         logs=tuple(log for source in sources for log in source.logs),
         perhaps=tuple(log for source in sources for log in source.perhaps),
         folders=tuple(dict.fromkeys(folder for source in sources for folder in source.folders)),
         dumps=tuple(dump for source in sources for dump in source.dumps),
         tensors=tuple(path for source in sources for path in source.tensors),
-        told=tuple(text for source in sources for text in source.told),
+        skipped=tuple(text for source in sources for text in source.skipped),
         together=together,
     )
 
 
 def _is_part(child: Folder, folder: Folder) -> bool:
-    """Tell whether a folder may hold a part of the logs of the run above: by its name, or as TensorBoard's writers do.
+    """Return whether a folder may hold logs of the run in the folder above: by its name, or because of event files.
 
-    They put hyperparameters, and the curves of one chart, into event files of their own one folder below; tensorboardX
-    puts those of a chart into a folder for its name and in it one for each curve.
+    TensorBoard's writers put hyperparameters, and the curves of one chart, into event files one folder below.
+    tensorboardX makes a folder for each chart, and in it one for each curve.
     """
     if child.path.name.lower() in PARTS:
         return True
@@ -356,37 +356,37 @@ def _is_part(child: Folder, folder: Folder) -> bool:
 
 
 def _own(folder: Folder) -> RunSource | None:
-    """Return the files of a folder that are logs, or may be."""
+    """Return the files of a folder that are logs or may be, None if there are none."""
     named = sorted(folder.of("log"), key=lambda path: LOG_NAMES.index(path.name))
     logs = [*named, *folder.of("wandb", "events")]
     copies = [path for path in folder.of("console") if not logs or _size(path) <= LARGEST_COPY]
-    spoken = [path for path in folder.of("text") if tells(path)]
-    perhaps = [*spoken, *folder.of("database")]
+    named_so = [path for path in folder.of("text") if is_named_as_log_file(path)]
+    perhaps = [*named_so, *folder.of("database")]
     if not logs and not perhaps and not copies:
         return None
-    if not logs and not copies:  # a name that tells may tell of something else: what lies beside it is looked into too
+    if not logs and not copies:  # the name may mislead, so all others are read, too
         perhaps = [*folder.of("text"), *folder.of("database")]
-    kept, told = _bounded(folder.path, perhaps, copies=bool(logs))
+    kept, skipped = _bounded(folder.path, perhaps, copies=bool(logs))
     return RunSource(
         logs=_paths([*logs, *copies]),
         perhaps=_paths([*kept, *_extra(folder)]),
         dumps=tuple(folder.of("dump")),
-        told=tuple(told),
+        skipped=tuple(skipped),
     )
 
 
 def _extra(folder: Folder) -> list[Path]:
-    """Return what belongs to a run and is no log; a trainer saves its model again and again, with the same settings."""
+    """Return tables and the last saved model of a run; every saved model has the same settings."""
     return [*folder.of("table")[-MOST_TABLES:], *folder.of("model")[-1:]]
 
 
 def _bounded(folder: Path, perhaps: Sequence[Path], *, copies: bool) -> tuple[list[Path], list[str]]:
-    """Leave out what costs more to look into than it can tell."""
+    """Return the files to read, without large and too many ones, and a sentence on those left out."""
     small = [path for path in perhaps if not copies or _size(path) <= LARGEST_COPY]
     kept = sorted(small, key=_likelihood)[:MOST_TEXTS]
     lost = len(perhaps) - len(kept)
-    told = [f"{folder}: {lost} of {len(perhaps)} files that may be logs were not read"] if lost else []
-    return sorted(kept), told
+    skipped = [f"{folder}: {lost} of {len(perhaps)} files that may be logs were not read"] if lost else []
+    return sorted(kept), skipped
 
 
 def _likelihood(path: Path) -> tuple[bool, int, str]:
@@ -396,12 +396,12 @@ def _likelihood(path: Path) -> tuple[bool, int, str]:
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:  # gone since it was listed; reading it will say so
+    except OSError:  # deleted since it was listed; reading it will fail with a message
         return 0
 
 
 def _is_scalar_store(folder: Folder) -> bool:
-    """Tell a folder of headerless CSV files, one for each metric; its metrics may lie in folders one below."""
+    """Return whether a folder holds one CSV file without a header per metric, perhaps in folders one below."""
     if set(folder.files) - {"text"}:
         return False
     own = folder.of("text")
@@ -415,7 +415,7 @@ def _is_wandb_run(folder: Folder) -> bool:
 
 
 def _whole(folder: Folder, settings: tuple[Path, ...]) -> RunSource:
-    """Return a W&B run: everything below its folder is the run's, unless somebody put the files of several there."""
+    """Return a W&B run: everything below its folder, unless it holds the files of several runs."""
     logs = folder.of("wandb")
     below = [path for path in _logs_below(folder) if path not in logs]
     files = tuple(child.path for child in folder.folders if child.path.name == "files")
@@ -430,7 +430,7 @@ def _whole(folder: Folder, settings: tuple[Path, ...]) -> RunSource:
 
 
 def _states(folder: Folder) -> list[Path]:
-    """Return where a Hugging Face trainer left its history: the last checkpoint's, and the final one."""
+    """Return the files with the history of a Hugging Face trainer: the final one, and that of the last checkpoint."""
     of_checkpoints = [
         path
         for child in sorted(folder.folders, key=lambda f: _number(f.path))
@@ -448,7 +448,7 @@ def _number(checkpoint: Path) -> int:
 
 
 def _checkpointed(folder: Folder, settings: tuple[Path, ...]) -> RunSource:
-    """Return a run of a Hugging Face trainer, with the event files and tables under its output folder."""
+    """Return the run of a Hugging Face trainer, with the event files and tables below its output folder."""
     states = _states(folder)
     rest = [child for child in folder.folders if not child.path.name.startswith("checkpoint-")]
     own = _own(folder) or RunSource(logs=())
@@ -459,7 +459,7 @@ def _checkpointed(folder: Folder, settings: tuple[Path, ...]) -> RunSource:
         perhaps=tuple(path for path in dict.fromkeys(below) if path not in logs),
         folders=tuple(dict.fromkeys([folder.path, *(state.parent for state in states), *settings])),
         dumps=_dumps(folder, folder.folders),
-        told=own.told,
+        skipped=own.skipped,
     )
 
 
@@ -480,7 +480,7 @@ def _paths(paths: Sequence[Path]) -> tuple[str, ...]:
 
 
 def regrouped(sources: Sequence[RunSource]) -> list[RunSource]:
-    """Put the parts of a W&B run that was resumed together: each resume made a folder, all with one id."""
+    """Return sources with the folders of a resumed W&B run, which have the same id, as one."""
     by_id: dict[str, list[RunSource]] = {}
     for source in sources:
         match = _WANDB_RUN.fullmatch(Path(source.log).parent.name)
@@ -489,5 +489,5 @@ def regrouped(sources: Sequence[RunSource]) -> list[RunSource]:
 
 
 def _resumed(group: Sequence[RunSource]) -> RunSource:
-    """Return the parts of a run as one; the settings of the last count first."""
+    """Return the parts of a run as one, with the settings of the last part first."""
     return replace(combined(group, together=True), folders=combined(group[::-1]).folders)

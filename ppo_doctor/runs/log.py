@@ -1,4 +1,4 @@
-"""Build one immutable `Run` with canonical names from tables with native ones."""
+"""Hold the records of one log in native names, and make canonical `Series` of them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,14 @@ from ppo_doctor.model.arrays import finite_median, finite_of, together
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import EXACT, Axis, Note, Resolution, Series, SourceRef, SourceSummary
 from ppo_doctor.readers.table import SCIENTIFIC
-from ppo_doctor.runs import splitting
-from ppo_doctor.runs.splitting import (
+from ppo_doctor.runs.columns import (
     UNIX_TIMES,
     added_up,
     are_dates,
     counts,
     falls,
-    once_more,
-    possible,
     ranked,
-    taken,
+    repeated_steps,
     too_coarse,
 )
 from ppo_doctor.trainers.column_values import (
@@ -43,28 +40,41 @@ if TYPE_CHECKING:
     from ppo_doctor.trainers.configuration import Found
     from ppo_doctor.trainers.profiles import MetricProfile, Profile
 
-#: Float noise of an estimate that is never negative.
+#: An estimate below minus this is negative beyond float noise.
 FLOAT_NOISE = 1e-5
-#: Steps beyond this are none: no counter of a real run gets there, and no float64 counts on.
+#: Larger steps are invalid: float64 cannot count beyond this.
 LARGEST_STEP = 2.0**53
-#: Of these several records of one step all count: episodes of several environments end in it.
+#: Metrics of which all records of one step count: episodes of several environments may end in one step.
 OF_EPISODES = frozenset({"episode_return", "episode_length"})
-#: From so many records on a reader that saw the digits knows whether a column has a fixed number of decimals.
+#: Records from which on a reader knows from the printed digits whether a column has a fixed number of decimals.
 SILENT = 5
-#: Decimals beyond which a number is a float that is written in full.
+#: Decimals beyond which a number is printed in full precision.
 IN_FULL = 7
-#: How far beyond its limits rounding leaves a number.
+#: How far beyond its limits a number may be because of rounding.
 ROUNDED = 1e-3
-#: Of the values of a metric at most this part, or one, is damaged; where more are beyond its limits, the log means
-#: something else by the name: a percentage, a sum.
+#: Values beyond the limits of a metric are damaged if they are at most this part of all, or one. If there are more, the
+#: name means something else, such as a percentage or a sum.
 DAMAGED = 0.05
+
+
+def rows_of_table(table: Table, rows: IntArray, records: IntArray | None = None) -> Table:
+    """Return some rows of a table, in this order; `records` are their record numbers if these change."""
+    kept = table.records[rows]
+    records = kept if records is None else records
+    texts = table.texts
+    if texts:
+        places = dict(zip(kept.tolist(), records.tolist(), strict=True))
+        cells = ((key, [(places[at], text) for at, text in held if at in places]) for key, held in texts.items())
+        texts = {key: tuple(sorted(held)) for key, held in cells}
+    columns = {key: values[rows] for key, values in table.columns.items()}
+    return replace(table, records=records, lines=table.lines[rows], columns=columns, texts=texts)
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class Log:
-    """One log, or a part of one, in native names: its records, notes, and the settings that stood among them.
+    """A log, or a part of one, in native names: its records, notes, and the settings among them.
 
-    `suffix` tells the runs of one file apart; `folders` are further places in which a configuration may lie.
+    `suffix` distinguishes the runs of one file; `folders` are further folders that may hold a configuration.
     """
 
     path: str
@@ -74,62 +84,62 @@ class Log:
     embedded: list[Found] = field(default_factory=list)
     suffix: str = ""
     folders: tuple[Path, ...] = ()
-    #: what somebody named its columns and settings
+    #: aliases: column or setting → what the user says that it is
     named: Mapping[str, str] = field(default_factory=dict)
     #: names of the columns of a table, in their order
     header: tuple[str, ...] = ()
-    #: lines from which on records are of another method, and which
+    #: lines of headings that name a method, and the methods
     sections: list[tuple[int, str]] = field(default_factory=list)
-    #: one summary for each file that was joined to the first
+    #: if files were joined: a summary of each
     joined: tuple[SourceSummary, ...] = ()
-    #: True once records had to be numbered, for want of any step
+    #: True once records were numbered because they have no steps
     numbered: bool = field(default=False, init=False)
 
     def copy(self) -> Log:
-        """Return a log of the same records whose tables, notes and settings can grow on their own."""
+        """Return a copy with lists of its own."""
         return replace(self, tables=list(self.tables), notes=list(self.notes), embedded=list(self.embedded))
 
     def extend(self, other: Log) -> None:
-        """Add the next file of the same run: its records after our own."""
+        """Append the records, notes and settings of the next file of the same run."""
         self.joined = (*(self.joined or (self.summary,)), other.summary)
         ours = self.size
-        self.tables += [taken(table, np.arange(len(table.records)), table.records + ours) for table in other.tables]
+        self.tables += [rows_of_table(t, np.arange(len(t.records)), t.records + ours) for t in other.tables]
         self.notes += other.notes
         self.embedded += other.embedded
 
     @property
     def name(self) -> str:
-        """Return what the run is called until its files are merged."""
+        """Return the path, with the suffix of the run."""
         return self.path + self.suffix
 
     @property
     def summary(self) -> SourceSummary:
-        """Return how much of this log was used."""
+        """Return how many records were read and skipped."""
         skipped = sum(note.count for note in self.notes if note.kind == "skipped")
         return SourceSummary(path=self.path, container=self.container, records=self.records + skipped, skipped=skipped)
 
     @property
     def died_of_numbers(self) -> bool:
-        """Tell whether a log ends in an exception about numbers that are not finite: then its end alone is judged."""
+        """Return whether the log ends in an exception about numbers that are not finite, which is judged by itself."""
         return any(note.died_of_numbers for note in self.notes)
 
     @property
     def keys(self) -> frozenset[str]:
-        """Return every native key seen."""
+        """Return the native names of all columns."""
         return frozenset().union(*(names for table in self.tables for names in (table.columns, table.others)))
 
     @property
     def records(self) -> int:
-        """Return the number of records seen."""
+        """Return the number of records."""
         return sum(len(table.records) for table in self.tables)
 
     @property
     def size(self) -> int:
-        """Return the number of places for records; some may be of tables that were left out."""
+        """Return one more than the largest record number; some numbers may be of tables that were left out."""
         return 1 + max((int(table.records[-1]) for table in self.tables if len(table.records)), default=-1)
 
     def series(self, profile: Profile) -> dict[str, Series]:
-        """Return the canonical series of everything appended; duplicates and odd steps become notes."""
+        """Return the canonical series; duplicates and odd steps become notes."""
         clock = self._clock(profile)
         axes: dict[tuple[object, ...], _Placement] = {}
         named: dict[str, Series] = {}
@@ -145,14 +155,14 @@ class Log:
         return with_first_minibatches(with_signed_zeros(with_common_resolution(named)))
 
     def steps(self, profile: Profile) -> FloatArray:
-        """Return the step of each record as logged, NaN where it has none; shape [records of the source]."""
+        """Return the logged step of each record, NaN if it has none; shape [size]."""
         key = self._clock_key(profile.axis.get("step", ()))
         return self._by_record(key, self.size) if key is not None else np.full(self.size, np.nan)
 
     def order(self, profile: Profile, begins: Sequence[int] = ()) -> FloatArray:
-        """Return what tells the order of records: steps, updates, Unix times, a counter; NaN where nothing does.
+        """Return the column that orders the records: steps, updates, Unix times or a counter; all NaN without any.
 
-        Files begin at the records `begins`: what is chosen to count steps does so in each of them.
+        Files begin at the records `begins`; a column of steps has to count in each of them. Shape [size].
         """
         size = self.size
         for keys in (profile.axis.get("step", ()), profile.axis.get("update", ()), UNIX_TIMES):
@@ -163,25 +173,26 @@ class Log:
         return np.full(size, np.nan) if summed is None else summed
 
     def within_step(self, profile: Profile) -> FloatArray | float:
-        """Return how far into its step each record is, from 0 to below 1, by its epoch and minibatch."""
+        """Return the position of each record within its step by epoch and minibatch, from 0 to below 1."""
         keys = [key for name in ("epoch", "minibatch") for key in profile.axis.get(name, ()) if key in self.keys]
         if not keys:
             return 0.0
         return ranked([self._by_record(key, self.size) for key in keys])
 
     def turn_forward(self, profile: Profile) -> None:
-        """Put the records of a log that was written newest first into the order in which they were made."""
+        """Reverse the records of a log whose newest record comes first."""
         if falls(self.order(profile)):
             size = self.size
-            self.tables = [splitting.turned(table, size) for table in self.tables]
+            self.tables = [_turned(table, size) for table in self.tables]
 
     def _clock_key(self, keys: Sequence[str], begins: Sequence[int] = ()) -> str | None:
-        """Return the first key that counts up, on half as many records at least as any other, else the first held.
+        """Return the first key that counts steps in enough records, or else the first one that the log has.
 
-        The length of an episode is often called "steps" too, and a summary at the end counts all of them once.
+        It needs half as many records as any other key, because lengths of episodes are often called "steps", and
+        summaries hold totals.
         """
         known, size = self.keys, self.size
-        columns = possible({key: self._by_record(key, size) for key in keys if key in known})
+        columns = {key: self._by_record(key, size) for key in keys if key in known}
         held = list(columns)
         if len(held) < 2:
             return next(iter(held), None)
@@ -190,7 +201,7 @@ class Log:
         return next((key for key in often if counts(np.split(columns[key], begins))), often[0])
 
     def _clock(self, profile: Profile) -> dict[str, FloatArray]:
-        """Return each axis quantity by record ordinal, NaN where unknown; steps are carried forward into gaps."""
+        """Return each quantity of the axis by record, NaN if unknown; steps are carried forward into gaps."""
         size = self.size
         clock: dict[str, FloatArray] = {}
         held = self.keys
@@ -210,7 +221,7 @@ class Log:
         return clock
 
     def measured(self, profile: Profile) -> int:
-        """Return the number of records that hold a metric: lines of something else are no records of the run."""
+        """Return the number of records that hold a metric."""
         return int(np.count_nonzero(self._measured(profile)))
 
     def _measured(self, profile: Profile) -> BoolArray:
@@ -222,7 +233,7 @@ class Log:
         return holds
 
     def finite(self, keys: Collection[str]) -> dict[str, FloatArray]:
-        """Return the finite numbers of columns, in the order of their records; each table is looked at once."""
+        """Return the finite numbers of columns, in the order of their records."""
         held: dict[str, list[tuple[IntArray, FloatArray]]] = {key: [] for key in keys}
         for table in self.tables:
             for key in held.keys() & table.columns.keys():
@@ -230,7 +241,7 @@ class Log:
         return {key: _in_order_of_records(parts) for key, parts in held.items()}
 
     def by_record(self, key: str) -> FloatArray:
-        """Return the number of each record in a column, NaN where it has none."""
+        """Return a column by record, NaN where it has no number; shape [size]."""
         return self._by_record(key, self.size)
 
     def _by_record(self, key: str, size: int) -> FloatArray:
@@ -241,25 +252,26 @@ class Log:
         return out
 
     def _carried(self, steps: FloatArray) -> FloatArray:
-        """Give records without a step that of the record before, or after where the first of their kind leads a log.
+        """Return steps in which records without one have that of the record before.
 
-        As many of them as stand in a row before with steps, as below a table, are these records once more.
+        They have that of the record after if the log begins with a record of their layout. As many records in a row as
+        those with steps before them are further columns of these.
         """
         present, leads = np.zeros((2, len(steps)), dtype=bool)
         for table in self.tables:
             present[table.records] = True
-        steps[present] = once_more(steps[present])
+        steps[present] = repeated_steps(steps[present])
         known = np.isfinite(steps)
         first = int(np.argmax(known))
         ahead = {tuple(table.columns) for table in self.tables if len(table.records) and table.records[0] < first}
         for table in self.tables:
             leads[table.records] = tuple(table.columns) in ahead
         before, after = present & ~known & ~leads, present & ~known & leads
-        told = [
+        counts = [
             f"{count} that of the record {w}" for w, at in (("before", before), ("after", after)) if (count := at.sum())
         ]
-        if told:
-            text = f"records without a step are given that of another: {', '.join(told)}"
+        if counts:
+            text = f"records without a step are given that of another: {', '.join(counts)}"
             self.notes.append(Note(text=text, source=SourceRef(path=self.path)))
         at = np.arange(len(steps))
         last = np.maximum(np.maximum.accumulate(np.where(known, at, -1)), first)
@@ -303,7 +315,7 @@ class Log:
         )
 
     def _possible(self, key: str, metric: MetricProfile, axis: Axis, values: FloatArray) -> tuple[Axis, FloatArray]:
-        """Leave out the records of a metric that hold a number which it cannot be, and say so; not where many do."""
+        """Return axis and values without the few values beyond the limits of the metric, which become a note."""
         if metric.antilog:
             return axis, values
         low, high = sorted((limit - metric.offset) / metric.scale for limit in metrics.limits(metric.name))
@@ -334,21 +346,27 @@ class Log:
             self.notes.append(Note(text=text, source=SourceRef(path=self.path), count=merged, kind="merged"))
 
 
+def _turned(table: Table, size: int) -> Table:
+    """Return a table of a log of `size` records with its records reversed."""
+    rows = np.arange(len(table.records))[::-1]
+    return rows_of_table(table, rows, size - 1 - table.records[rows])
+
+
 def _column(table: Table, key: str, metric: MetricProfile) -> FloatArray:
-    """Return a metric's column, or what its columns are together."""
+    """Return the column of a metric, or the combination of its several columns."""
     held = [table.columns[name] for name in metric.columns if name in table.columns]
     return together(held, metric.over) if len(held) > 1 else table.columns[key]
 
 
 def _in_parts(steps: FloatArray) -> bool:
-    """Tell whether most steps are parts of one, as epochs of a trainer that counts its data: these order, no more."""
+    """Return whether most steps are fractions, as epochs of a trainer that counts its data; these count no steps."""
     known = steps[np.isfinite(steps)]
     return bool(np.mean(known % 1 != 0) > 0.5)
 
 
 @frozen(kw_only=False)
 class _Placement:
-    """Where the cells of one set of tables stand on their axis: positions to take, in order, and how many lost."""
+    """The axis of some tables, the order of their cells on it, and the number of cells that a later one replaces."""
 
     axis: Axis
     order: IntArray
@@ -389,7 +407,7 @@ def _place(
 
 
 def _passes(steps: FloatArray, records: IntArray) -> IntArray:
-    """Return for each record how often steps fell back before it, as where a run goes on from a checkpoint."""
+    """Return for each record how often steps have fallen back, as in a run resumed from a checkpoint."""
     order = np.argsort(records, kind="stable")
     passes = np.empty(len(steps), dtype=np.int64)
     passes[order] = np.cumsum(np.append(False, steps[order][1:] < steps[order][:-1]))
@@ -397,13 +415,13 @@ def _passes(steps: FloatArray, records: IntArray) -> IntArray:
 
 
 def _of_last_pass(passes: IntArray, same: BoolArray) -> BoolArray:
-    """Tell which records are of the last pass over their step; `same` tells that the next one is of the same step."""
+    """Return which records are of the last pass over their step; `same` marks those before another of their step."""
     ends = np.flatnonzero(np.append(~same, True))
     return np.asarray(passes == np.repeat(passes[ends], np.diff(np.append(-1, ends))), dtype=np.bool_)
 
 
 def _files(holders: Sequence[Table]) -> tuple[tuple[str, ...], IntArray]:
-    """Return the files of some tables, and for each of their records which of these it stands in."""
+    """Return the files of some tables, and for each record the index of its file."""
     files = tuple(dict.fromkeys(table.path for table in holders))
     numbers = [files.index(table.path) for table in holders]
     return files, np.repeat(np.array(numbers, dtype=np.int64), [len(table.records) for table in holders])
@@ -427,7 +445,7 @@ def _resolution(key: str, metric: MetricProfile, holders: Sequence[Table], value
     if metric.decimals is not None and fits(values, metric.decimals):
         return Resolution(absolute=0.5 * 10.0**-metric.decimals)
     silent = [table.columns[key] for table, places in zip(holders, printed, strict=True) if places is None]
-    # A few values printed alike prove nothing, so that a short part of a log tells neither this nor that.
+    # A few values with the same decimals prove nothing, so that short tables decide nothing.
     if decimals and all(len(column) < SILENT and fits(column, max(decimals)) for column in silent):
         return EXACT if IN_FULL < (most := max(decimals)) < SCIENTIFIC else Resolution(absolute=0.5 * 10.0**-most)
     inferred = inferred_decimals(values)

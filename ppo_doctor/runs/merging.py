@@ -1,9 +1,9 @@
-"""Merge the files of one run: the most complete one counts, the others add what it lacks."""
+"""Read the files of a source into runs: group them by run, and merge the files of each group."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +12,14 @@ import numpy as np
 from ppo_doctor.model.arrays import distinct
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.request import Request
 from ppo_doctor.model.run import Note, Run, Series, SourceRef
 from ppo_doctor.runs.agreement import Agreement, averages, compared, of_minibatches, overlap
 from ppo_doctor.runs.columns import listed
 from ppo_doctor.runs.joining import logs_of
 from ppo_doctor.runs.layouts import role_of
-from ppo_doctor.runs.reading import NOTEBOOK, Request, nothing_in, read_file, runs_in
+from ppo_doctor.runs.log_runs import nothing_in, runs_in
+from ppo_doctor.runs.reading import NOTEBOOK, read_file
 from ppo_doctor.trainers import detection
 
 if TYPE_CHECKING:
@@ -27,73 +29,60 @@ if TYPE_CHECKING:
     from ppo_doctor.runs.log import Log
     from ppo_doctor.trainers.profiles import Profile
 
-#: How much a finite value counts in the search for the richest file: a console prints few digits, and Ray's
-#: progress.csv keeps the header of the first result, so that columns may be missing or shifted after a restart.
+#: Weight of a finite value, by container and by name, in the choice of the main file of a run. A console prints few
+#: digits. Ray's progress.csv keeps the header of the first result, so that columns may be wrong after a restart.
 WORTH = {"console": 0.5, "notebook": 0.5, "tfevents": 0.98, "wandb": 0.99, "csv": 1.0, "json": 1.01, "jsonl": 1.01}
 FIRST_NAMES = {"result.json": 2.0, "trainer_state.json": 2.0}
-#: A container that holds settings and never a record: one that is named by itself is a configuration. Any other without
-#: a record is a log of a run that did not get there.
+#: A container of settings without records: named alone, it is judged as a configuration. Any other container without
+#: records is the log of a run that ended before its first record.
 SAVED_MODEL = "sb3-zip"
-#: Shares of agreeing values that make two readings one run's: names that say so need less.
+#: Shares of agreeing values that make two files one run: less is needed if their names already show it.
 NAMED_ALIKE, FOUND_ALIKE = 0.5, 0.9
-#: A reading without a metric in common belongs to a run whose steps it covers by at least this share.
+#: A file without a common metric belongs to a run if their steps overlap by at least this share.
 COVERED = 0.5
-#: Facts about the steps of one reading, which another may count otherwise.
+#: Facts about the steps of one file; another file may count its steps otherwise.
 OF_STEPS = frozenset({"steps_numbered", "steps_are_env_steps"})
-#: What fine-tuning on given answers logs, and reinforcement learning logs besides.
+#: Metrics of supervised fine-tuning. Reinforcement learning logs further ones.
 SUPERVISED = frozenset({"loss", "learning_rate", "grad_norm", "iteration"})
-#: Files left out that are told one by one.
-MOST_TOLD = 5
+#: Files left out that are named one by one.
+MOST_NAMED = 5
 
-#: Runs of one file from which on none is looked at for being another one shown again.
+#: A file with more runs than this is not searched for a run that it shows twice.
 MANY_RUNS = 40
 
 
 @frozen(kw_only=False)
-class Outcome:
-    """What came of a source: its runs, and what was a run but could not be read."""
+class SourceRuns:
+    """The runs of a source, and errors on further runs that could not be read."""
 
     runs: list[Run]
     broken: list[DoctorError]
 
 
-@frozen(kw_only=False, eq=False)
+@frozen(eq=False)
 class _Reading:
-    """One run as one file, or one chain of files, shows it."""
+    """A run as one file, or one chain of files, shows it."""
 
     run: Run
     log: Log
-    #: whether the file was named, or is a run's by its name
+    #: whether the file was named, or has the name of a log
     named: bool
-
-
-@dataclass(slots=True, repr=False, eq=False)
-class _Pile:
-    """Readings of the same run; the first is the richest. `marks` are those of all of them."""
-
-    readings: list[_Reading]
+    #: its place among the readings of the source
+    place: int
+    #: marks that no two logs of one run share
     marks: frozenset[object]
-    agreements: list[Agreement] = field(default_factory=list)
-
-    @property
-    def main(self) -> _Reading:
-        return self.readings[0]
+    #: how far it agrees with the main reading of its run
+    agreement: Agreement = Agreement(metrics=0)
 
 
-def read_source(source: RunSource, request: Request, read: ReadFile = read_file) -> Outcome:
-    """Read the files of a source, each with `read`, and tell its runs apart.
+def read_source(source: RunSource, request: Request, read: ReadFile = read_file) -> SourceRuns:
+    """Read the files of a source, each with `read`, and return its runs.
 
     Raises:
         DoctorError: nothing in it can be judged (exit code 3), or a setting means nothing (exit code 2).
     """
-    if source.tensors and not (source.logs or source.perhaps):
-        from ppo_doctor.runs.tensor_runs import run_of_tensors
-
-        return Outcome([run_of_tensors(source.tensors, request)], [])
-    if source.config and not (source.logs or source.perhaps):
-        from ppo_doctor.runs.config_runs import run_of_settings
-
-        return Outcome([run_of_settings(source.config[0], request)], [])
+    if not (source.logs or source.perhaps):
+        return SourceRuns([_run_without_log(source, request)], [])
     logs, failed = logs_of(source, request, read)
     readings = _readings(source, logs, request, failed)
     if not readings:
@@ -102,36 +91,46 @@ def read_source(source: RunSource, request: Request, read: ReadFile = read_file)
         from ppo_doctor.runs.config_runs import run_of_settings
 
         lent = [found for log in logs for found in log.embedded]
-        return Outcome([run_of_settings(Path(source.log), request, lent)], [])
+        return SourceRuns([run_of_settings(Path(source.log), request, lent)], [])
     readings, supervised = _without_supervised(readings)
-    piles = _piles(source, sorted(readings, key=_worth, reverse=True))
-    places = {id(reading): place for place, reading in enumerate(readings)}
-    piles.sort(key=lambda pile: min(places[id(reading)] for reading in pile.readings))
-    runs = [_merged(pile, request) for pile in piles]
+    groups = _groups(source, sorted(readings, key=_worth, reverse=True))
+    groups.sort(key=lambda group: min(reading.place for reading in group))
+    runs = [_merged(group, request) for group in groups]
     broken = _broken(source, failed)
-    told = [error for path, error in failed.items() if error not in broken and _meant(source, path)]
-    runs[0] = replace(runs[0], notes=(*runs[0].notes, *_notes(source, told), *supervised))
+    left_out = [error for path, error in failed.items() if error not in broken and _meant(source, path)]
+    runs[0] = replace(runs[0], notes=(*runs[0].notes, *_notes(source, left_out), *supervised))
     if source.tensors:
         from ppo_doctor.runs.tensor_runs import with_tensors
 
         runs[0] = with_tensors(runs[0], source.tensors, request)
-    return Outcome(runs, broken)
+    return SourceRuns(runs, broken)
+
+
+def _run_without_log(source: RunSource, request: Request) -> Run:
+    """Return the run of dumps and checkpoints, or of a configuration."""
+    if source.tensors:
+        from ppo_doctor.runs.tensor_runs import run_of_tensors
+
+        return run_of_tensors(source.tensors, request)
+    from ppo_doctor.runs.config_runs import run_of_settings
+
+    return run_of_settings(source.config[0], request)
 
 
 def _readings(
     source: RunSource, logs: Sequence[Log], request: Request, failed: dict[str, DoctorError]
 ) -> list[_Reading]:
-    """Return the runs of each log; one that holds none joins those that failed.
+    """Return the runs of each log; a log without a run is added to `failed`.
 
-    A log without records only lends its settings to the others.
+    The settings of a log without records are used for the other logs, if these are of one run.
     """
     held = [log for log in logs if log.records] or [log for log in logs if log.died_of_numbers]
     bare = [log for log in logs if not log.records]
     settings = [found for log in bare for found in log.embedded]
     silent = [log for log in bare if log not in held]
     ends = [note for log in silent for note in log.notes if note.of_the_run]
-    marks = [mark for log in held for mark in _marks(log)]
-    if len(marks) == len(set(marks)):  # else there are several runs, and nobody knows whose the settings are
+    all_marks = [mark for log in held for mark in _marks(log)]
+    if len(all_marks) == len(set(all_marks)):  # else there are several runs, and the settings may be of any
         for log in held:
             log.embedded += settings
             log.notes += ends
@@ -146,14 +145,16 @@ def _readings(
                 raise
             failed[log.name] = error
             continue
-        readings += [_Reading(run, log, log.path in source.logs) for run in runs]
+        named, marks = log.path in source.logs, _marks(log)
+        for run in runs:
+            readings.append(_Reading(run=run, log=log, named=named, place=len(readings), marks=marks))
     return readings
 
 
 def _without_supervised(readings: list[_Reading]) -> tuple[list[_Reading], list[Note]]:
-    """Return readings without parts of a file that hold a loss alone beside one of reinforcement learning.
+    """Return readings without those of supervised fine-tuning in files that also hold reinforcement learning.
 
-    Notebooks fine-tune a model on answers first, and then train it by their rewards.
+    Notebooks often fine-tune a model on answers first, and then train it on rewards. Each reading left out is a note.
     """
     rewarded = {reading.log.path for reading in readings if not reading.run.series.keys() <= SUPERVISED}
     left_out = [r for r in readings if r.run.series.keys() <= SUPERVISED and r.log.path in rewarded]
@@ -169,7 +170,7 @@ def _without_supervised(readings: list[_Reading]) -> tuple[list[_Reading], list[
 
 
 def _like(logs: Sequence[Log]) -> Profile | None:
-    """Return the framework that the keys of the largest log show which show one."""
+    """Return the trainer of the log with the most keys among those whose keys show a trainer."""
     for log in sorted(logs, key=lambda log: -len(log.keys)):
         profile = detection.detect(log.keys)
         if profile is not None and profile.ppo_family and profile.name != detection.CANONICAL:
@@ -184,40 +185,39 @@ def _worth(reading: _Reading) -> float:
 
 
 def _points(series: Series) -> int:
-    """Return how many values a metric has, those of the minibatches of one update as one."""
+    """Return the number of values of a metric; the minibatches of one update count once."""
     known = np.isfinite(series.values)
     if series.axis.minibatch is None or series.axis.update is None:
         return int(known.sum())
     return len(distinct(series.axis.update[known]))
 
 
-def _piles(source: RunSource, readings: Sequence[_Reading]) -> list[_Pile]:
-    piles: list[_Pile] = []
+def _groups(source: RunSource, readings: Sequence[_Reading]) -> list[list[_Reading]]:
+    """Return the readings of each run, the main one first: the first of those given."""
+    groups: list[list[_Reading]] = []
     for reading in readings:
-        marks = _marks(reading.log)
-        for pile in piles:
-            of_one_file = not source.together and bool(marks & pile.marks)
+        for group in groups:
+            main = group[0]
+            of_one_file = not source.together and any(reading.marks & other.marks for other in group)
             if of_one_file and len(readings) > MANY_RUNS:
-                continue  # each would be compared with all before it
-            agreement = compared(pile.main.run, reading.run)
-            if of_one_file and not _shown_again(pile.main, reading, agreement):
                 continue
-            pair = (pile.main.run, reading.run)
-            printed = _prints(pile.main, reading) and averages(*pair)
+            agreement = compared(main.run, reading.run)
+            if of_one_file and not _shown_again(main, reading, agreement):
+                continue
+            pair = (main.run, reading.run)
+            printed = _prints(main, reading) and averages(*pair)
             if printed or of_minibatches(*pair) or of_minibatches(*reversed(pair)):
                 agreement = replace(agreement, share=1.0, differences=())
-            if source.together or _same_run(pile.main, reading, agreement):
-                pile.readings.append(reading)
-                pile.agreements.append(agreement)
-                pile.marks |= marks
+            if source.together or _same_run(main, reading, agreement):
+                group.append(replace(reading, agreement=agreement))
                 break
         else:
-            piles.append(_Pile([reading], marks))
-    return piles
+            groups.append([reading])
+    return groups
 
 
 def _same_run(main: _Reading, reading: _Reading, agreement: Agreement) -> bool:
-    """Tell whether a reading is of the same run as another, by where it lies and by what it says."""
+    """Return whether two readings are of one run, by their places and their values."""
     named = reading.named and main.named
     if agreement.share is not None:
         return agreement.share >= (NAMED_ALIKE if named else FOUND_ALIKE)
@@ -227,13 +227,13 @@ def _same_run(main: _Reading, reading: _Reading, agreement: Agreement) -> bool:
 
 
 def _shown_again(main: _Reading, reading: _Reading, agreement: Agreement) -> bool:
-    """Tell whether a notebook shows the records of a run twice: a table of its training, and later a longer one."""
+    """Return whether a notebook shows the same run twice: a table during training, and a longer one later."""
     one = main.log.container == NOTEBOOK and main.log.path == reading.log.path
     return one and agreement.share is not None and agreement.share >= FOUND_ALIKE
 
 
 def _prints(main: _Reading, reading: _Reading) -> bool:
-    """Tell whether one is a console and the other a log of its folder or below: what a run prints and what it logs."""
+    """Return whether one is console text and the other a log in its folder or below."""
     printed = [each for each in (main, reading) if each.log.container == "console"]
     logged = [each for each in (main, reading) if each not in printed]
     if len(printed) != 1:
@@ -243,26 +243,28 @@ def _prints(main: _Reading, reading: _Reading) -> bool:
 
 
 def _marks(log: Log) -> frozenset[object]:
-    """Return what logs of one run cannot share: runs of one file, and event files that start over, are several.
+    """Return marks that no two logs of one run share.
 
-    So are the runs of two notebooks: nobody writes one run into both.
+    Several runs of one file are different runs, and so are event files of one folder that were not chained, and runs
+    in two notebooks.
     """
     chained = log.container in ("tfevents", "wandb")
     folder: set[object] = {(log.container, Path(log.path).parent)} if chained else set()
     return frozenset({log.path, *folder, *({NOTEBOOK} if log.container == NOTEBOOK else ())})
 
 
-def _merged(pile: _Pile, request: Request) -> Run:
-    main = _configured(pile, request)
-    if len(pile.readings) == 1:
+def _merged(group: Sequence[_Reading], request: Request) -> Run:
+    main = _configured(group, request)
+    if len(group) == 1:
         return main
     series, notes = dict(main.series), list(main.notes)
-    for reading, agreement in zip(pile.readings[1:], pile.agreements, strict=True):
+    for reading in group[1:]:
+        agreement = reading.agreement
         added, unused = _added(main, series, reading.run, agreement)
         series |= added
-        notes += [*_differences(main, reading, agreement), _says(main, reading.run, added, unused, agreement)]
+        notes += [*_differences(main, reading, agreement), _added_note(main, reading.run, added, unused, agreement)]
         notes += [note for note in reading.run.notes if note.of_the_run and note not in main.notes]
-    others = [reading.run for reading in pile.readings[1:]]
+    others = [reading.run for reading in group[1:]]
     ours = {source.path for source in main.sources}
     again = tuple(replace(each, again=True) for run in others for each in run.sources if each.path not in ours)
     lent = {name: fact for run in reversed(others) for name, fact in run.facts.items() if name not in OF_STEPS}
@@ -271,12 +273,11 @@ def _merged(pile: _Pile, request: Request) -> Run:
     )
 
 
-def _configured(pile: _Pile, request: Request) -> Run:
-    """Return the richest reading with the settings that stand in the run's other files, too."""
-    main = pile.main
-    further = [found for reading in pile.readings[1:] for found in reading.log.embedded]
-    fresh = [found for found in further if found not in main.log.embedded]
-    if not fresh or any(reading.log is main.log for reading in pile.readings[1:]):
+def _configured(group: Sequence[_Reading], request: Request) -> Run:
+    """Return the run of the main reading, read again with the settings found in the other files."""
+    main, *others = group
+    fresh = [found for other in others for found in other.log.embedded if found not in main.log.embedded]
+    if not fresh or any(other.log is main.log for other in others):
         return main.run
     log = main.log.copy()
     log.embedded += fresh
@@ -285,7 +286,7 @@ def _configured(pile: _Pile, request: Request) -> Run:
 
 
 def _added(main: Run, held: dict[str, Series], other: Run, agreement: Agreement) -> tuple[dict[str, Series], list[str]]:
-    """Return the metrics that another reading adds, on our steps, and those that cannot be placed on them."""
+    """Return the metrics that another reading adds, on the steps of `main`, and the names of those left out."""
     lacking = {name: series for name, series in other.series.items() if name not in held}
     if agreement.clock is not None:
         moved = {name: _on_clock(series, *agreement.clock) for name, series in lacking.items()}
@@ -299,9 +300,9 @@ def _added(main: Run, held: dict[str, Series], other: Run, agreement: Agreement)
 
 
 def _on_clock(series: Series, theirs: IntArray, ours: IntArray) -> Series | None:
-    """Return the records of a series whose steps are in both files, counted as the main one counts; None without any.
+    """Return the records of a series whose steps are in `theirs`, with the steps in `ours`; None if more than two lack.
 
-    A record at either end may be in one of them only.
+    The first and the last record may be in one of two files only.
     """
     at = np.searchsorted(theirs, series.axis.steps)
     known = np.flatnonzero(theirs[np.minimum(at, len(theirs) - 1)] == series.axis.steps)
@@ -323,7 +324,7 @@ def _differences(main: Run, reading: _Reading, agreement: Agreement) -> list[Not
     ]
 
 
-def _says(main: Run, other: Run, added: dict[str, Series], unused: Sequence[str], agreement: Agreement) -> Note:
+def _added_note(main: Run, other: Run, added: dict[str, Series], unused: Sequence[str], agreement: Agreement) -> Note:
     adds = f"adds {listed(list(added))}" if added else "adds nothing"
     lost = f"; {listed(unused)} not used, for its steps are counted otherwise" if unused else ""
     if agreement.metrics and agreement.clock is None and main.steps and other.steps and _reaches_beyond(main, other):
@@ -333,14 +334,14 @@ def _says(main: Run, other: Run, added: dict[str, Series], unused: Sequence[str]
 
 
 def _reaches_beyond(main: Run, other: Run) -> bool:
-    """Tell whether a reading goes on for more than a record before or after the main one."""
+    """Return whether a reading has more than one record before the first or after the last step of `main`."""
     held = [series.axis.steps for name, series in other.series.items() if name in main.series]
     low, high = main.steps or (0, 0)
     return any(((steps < low) | (steps > high)).sum() > 1 for steps in held)
 
 
 def _broken(source: RunSource, failed: dict[str, DoctorError]) -> list[DoctorError]:
-    """Return what would have been a run of its own: one of a database's, or of event files that are all there is."""
+    """Return the errors on what would have been a run of its own: of a database, or of event files alone."""
     ours = {*source.logs, *source.perhaps}
     kinds = {_kind(log) for log in source.logs}
     alike = not source.together and not source.perhaps and len(kinds) == 1 and kinds != {"text"}
@@ -348,7 +349,7 @@ def _broken(source: RunSource, failed: dict[str, DoctorError]) -> list[DoctorErr
 
 
 def _meant(source: RunSource, path: str) -> bool:
-    """Tell whether a file was meant to be read, so that it is missed when it cannot be."""
+    """Return whether a note names a file if it cannot be read: it was named, or has the name of a log."""
     return path in source.logs or role_of(Path(path)) not in ("text", "page")
 
 
@@ -357,10 +358,10 @@ def _kind(path: str) -> str:
 
 
 def _notes(source: RunSource, failed: Sequence[DoctorError]) -> list[Note]:
-    notes = [Note(text=f"left out: {error.message}") for error in failed[:MOST_TOLD]]
-    if len(failed) > MOST_TOLD:
-        notes.append(Note(text=f"left out: {len(failed) - MOST_TOLD} more files that hold nothing or cannot be read"))
-    notes += [Note(text=text) for text in source.told]
+    notes = [Note(text=f"left out: {error.message}") for error in failed[:MOST_NAMED]]
+    if len(failed) > MOST_NAMED:
+        notes.append(Note(text=f"left out: {len(failed) - MOST_NAMED} more files that hold nothing or cannot be read"))
+    notes += [Note(text=text) for text in source.skipped]
     if source.dumps:
         count = len(source.dumps)
         what = f"{count} tensor dumps or checkpoints" if count > 1 else "a tensor dump or checkpoint"
@@ -370,7 +371,7 @@ def _notes(source: RunSource, failed: Sequence[DoctorError]) -> list[Note]:
 
 
 def _nothing(source: RunSource, failed: dict[str, DoctorError]) -> DoctorError:
-    """Return why nothing in a source can be judged: the reason of its most telling file, and how many more failed."""
+    """Return why nothing in a source can be judged: the error on its first file, and how many more failed."""
     order = [*source.logs, *source.perhaps]
     ranked = sorted(failed, key=lambda path: order.index(path) if path in order else len(order))
     if not ranked:

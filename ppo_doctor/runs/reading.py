@@ -1,67 +1,71 @@
-"""Turn the tables of a reader into runs: separated, named by framework, configured, and cut to steps."""
+"""Read one file into a `Log`: its tables, notes and settings, in the names of the trainer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import log10
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ppo_doctor import readers
-from ppo_doctor.model.errors import DoctorError, ExitCode
-from ppo_doctor.model.frozen import frozen
-from ppo_doctor.model.run import Fact, Note, Run, SourceRef
-from ppo_doctor.model.words import SEVERAL_RUNS
-from ppo_doctor.readers.table import CELL, RUN_KEYS, SECTION, EmbeddedConfig, Table, numbered_columns, of_several
-from ppo_doctor.runs import columns, config_agreement, splitting
-from ppo_doctor.runs.cleaning import cut, notes_on, text_cells, uses, whole_means, without_factors
-from ppo_doctor.runs.columns import names_guessed, rescaled
-from ppo_doctor.runs.log import Log
-from ppo_doctor.runs.splitting import settings_apart, split, summaries_apart
+from ppo_doctor.model.run import Note, SourceRef
+from ppo_doctor.readers.table import RUN_KEYS, SECTION, EmbeddedConfig, Table, numbered_columns, of_several
+from ppo_doctor.runs import columns
+from ppo_doctor.runs.log import Log, rows_of_table
 from ppo_doctor.trainers import configuration, detection
-from ppo_doctor.trainers.column_values import generations, settled
 from ppo_doctor.trainers.configuration import Found
-from ppo_doctor.trainers.settings import OF_EITHER
-from ppo_doctor.trainers.updates import configured_updates
+from ppo_doctor.trainers.names import is_settings
 
 if TYPE_CHECKING:
-    from ppo_doctor.model.run import Setting
+    from ppo_doctor.model.request import Request
+    from ppo_doctor.model.run import FloatArray, IntArray
     from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.readers import Item
-    from ppo_doctor.runs.config_agreement import Beside
-    from ppo_doctor.trainers.profiles import Profile
 
-#: Records from which on a table is worth going through for columns that nobody needs.
+#: Records from which on columns without a meaning are dropped.
 LONG = 1_000
-#: Columns by which files of one run are put in order, whatever the framework.
+#: Columns of steps by which the files of one run are ordered, for any trainer.
 STEP_KEYS = ("step", "_step", "global_step")
-#: Containers that say themselves which run a record is of: steps that start over are no second run in there.
-TOLD_APART = ("tfevents", "wandb", "mlflow", "sqlite")
+#: Containers of one run each: steps that start over are no second run in them.
+SINGLE_RUN = ("tfevents", "wandb", "mlflow", "sqlite")
 NOTEBOOK = "notebook"
-
-
-@frozen
-class Request:
-    """How to read and judge: what the command line or a caller adds to the source itself."""
-
-    settings: Mapping[str, ConfigValue] | None = None
-    configs: Sequence[Path] = ()
-    framework: str | None = None
-    steps: tuple[int | None, int | None] = (None, None)
-    #: role=name, for tensors of dumps whose names do not say what they are
-    names: Sequence[str] = ()
-    #: column or setting → metric, setting or clock: of the command line, and of the project's own file
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    project_aliases: Mapping[str, str] = field(default_factory=dict)
-    select: Sequence[str] = ()
-    ignore: Sequence[str] = ()
-    #: the reward that the user calls good
-    target_return: float | None = None
-    debug: bool = False
+#: A column that Hugging Face's trainers write once, at the end, together with means over the whole run.
+_SUMMARY = "train_runtime"
+#: Columns of every Monitor file: return, length, and seconds since the start.
+RETURN, LENGTH, SECONDS = "r", "l", "t"
+COLUMNS = frozenset({RETURN, LENGTH, SECONDS})
+#: The added column of environment steps, and the setting with the start of the clock.
+STEP, START = "step", "t_start"
+#: "kl*1e3", "kl_x1000": the numbers are a multiple of the quantity.
+_TIMES = re.compile(
+    r"[ _]?[(\[]?(?:(?<![A-Za-z\d])x|[×*·⋅]) ?(?:(10{2,8}|1k)|1e\+?(\d)|10\^\+?(\d))[)\]]?\Z", re.IGNORECASE
+)
+#: "lr [1e-4]", "lr ×10^-4": the numbers are in this unit.
+_SMALL = re.compile(r" ?(?:[(\[](?:[x×*·⋅] ?)?|[×*·⋅] ?)(?:1e|10\^)-(\d)[)\]]?\Z", re.IGNORECASE)
+#: Names of counts after a prefix for thousands or millions: "ksteps", "M_frames".
+_COUNTED = r"(?:env_?)?(?:time)?(?:steps?|fr(?:ames?)?|ticks?|samples?|interactions?)\Z"
+#: Prefixes of units and their powers of 10. A Greek mu after Greek letters is not one: it may be a mean.
+_PREFIXES = (
+    (re.compile(r"[ _]?[(\[]\u00b5[)\]]\Z|(?<=[A-Za-z])[ _]?[(\[]\u03bc[)\]]\Z"), -6),
+    (re.compile(r"(?:(?<=\blr)|(?<=\beta)|(?<=rate)|(?<=alpha))_(?:u|mu|micro)\Z", re.IGNORECASE), -6),
+    (re.compile(r"[ _]?[(\[]‰[)\]]\Z|[ _]?[(\[]?(?<![a-z])milli(?![a-z])[)\]]?"), -3),
+    (re.compile(r"(?<![a-z])(?:m|milli_?)(?=(?:nat|bit)s?(?![a-z]))"), -3),
+    (re.compile(r"(?<![a-z])(?:[\u00b5\u03bcu]|micro_?)(?=(?:nat|bit)s?(?![a-z]))"), -6),
+    (re.compile(r"(?<=[a-z])(?:Milli|_milli)(?![a-z])|(?<=[A-Za-z])_(?:e3|pm|permille|promille)\Z"), -3),
+    (re.compile(r"(?<=[A-Za-z])_(?:e6|ppm)\Z|(?<=[a-z])Ppm\Z"), -6),
+    (re.compile(rf"[ _]?[(\[]k[)\]]\Z|(?<![A-Za-z])k_?(?={_COUNTED})"), 3),
+    (re.compile(rf"[ _]?[(\[]M[)\]]\Z|(?<![A-Za-z])M_?(?={_COUNTED})"), 6),
+)
 
 
 def read_file(path: str, folders: tuple[Path, ...], request: Request, *, growing: bool = False) -> Log:
-    """Read one file or store; of text that is `growing`, a last line without an end is left out.
+    """Read one file or store into a `Log`; with `growing`, a last line without an end is left out.
 
     Raises:
         DoctorError: as `readers.read`.
@@ -77,18 +81,18 @@ def read_file(path: str, folders: tuple[Path, ...], request: Request, *, growing
 
 
 def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Path, ...], request: Request) -> Log:
-    """Gather the items of one source; secrets are taken out on the way in.
+    """Return the items of one reader as a `Log`, secrets in settings and notes redacted.
 
     Raises:
-        DoctorError: a file of names beside it cannot be read or means nothing (exit code 2).
+        DoctorError: the file of aliases next to it cannot be read or is invalid (exit code 2).
     """
-    named = columns.given(path, request.project_aliases, request.aliases)
+    named = columns.aliases_of(path, request.project_aliases, request.aliases)
     log = Log(path=path, container=container, folders=folders, named=named)
     factors: dict[str, str] = {}
     for item in items:
         if isinstance(item, Table):
-            table, says = without_factors(item, named)
-            factors |= says
+            table, sentences = without_factors(item, named)
+            factors |= sentences
             log.header = max(log.header, tuple(table.columns), key=len)
             log.tables.append(_lean(table, named))
         elif isinstance(item, EmbeddedConfig) and SECTION in item.values:
@@ -108,208 +112,125 @@ def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Pat
     for line, values in settings:
         redacted = {key: configuration.redact(key, value) for key, value in values.items()}
         log.embedded.append(Found(values=redacted, source=SourceRef(path=path, line=line)))
-    if splitting.is_monitor(log.tables):
-        log.tables = splitting.with_steps(log.tables)
+    if are_monitor_tables(log.tables):
+        log.tables = with_steps(log.tables)
     return log
 
 
 def _lean(table: Table, named: Iterable[str]) -> Table:
-    """Return a table without the columns that can mean nothing to anyone, of which most logs hold three in four.
+    """Return a long table without the columns that no trainer uses as a metric; their names stay in `others`.
 
-    Their names stay. Short tables stay as they are: to know the names of all frameworks takes longer than they do.
+    Short tables stay as they are: loading the names of all trainers takes longer than reading them.
     """
     if len(table.records) < LONG or numbered_columns(table.columns):
         return table
     wanted = detection.meaningful(frozenset(table.columns)).union(RUN_KEYS, STEP_KEYS, named)
-    # Copies, for columns are rows of one matrix, and what is left out goes only with all of it.
+    # Copies, because columns are rows of one matrix, which would stay in memory as a whole.
     kept = {key: values.copy() for key, values in table.columns.items() if key in wanted}
     return replace(table, columns=kept, others=frozenset(table.columns.keys() - kept.keys()))
 
 
-def runs_in(log: Log, request: Request, *, like: Profile | None = None) -> list[Run]:
-    """Return every run in a log, each with its configuration.
+def settings_apart(tables: list[Table]) -> tuple[list[Table], list[tuple[int, Mapping[str, ConfigValue]]]]:
+    """Return tables without printed configurations, and these with their lines.
 
-    `like` is the profile of the run's other files, for a file whose keys alone show none.
-
-    Raises:
-        DoctorError: no record, no metric that we know, or not a run of the PPO family (exit code 3).
+    A configuration is a single record whose columns are settings and occur in no other record.
     """
-    if not log.records and not log.died_of_numbers:
-        raise nothing_in(log)
-    profile = columns.profile_of(log, framework=request.framework, like=like)
-    beside = _beside(log, request, profile)
-    log.turn_forward(profile)
-    parts = parts_of(log, profile)
-    if len(parts) == 1:
-        return [_run(log, request, profile, beside)]
-    return _runs([_part(log, tables, number) for number, tables in enumerate(parts, start=1)], request, profile, beside)
+    written = Counter(frozenset(table.columns) for table in tables)
+    once = [t for t in tables if len(t.records) == 1 == written[frozenset(t.columns)]]
+    found = [table for table in once if is_settings(table.columns)] if len(once) < len(tables) else []
+    kept = [table for table in tables if table not in found]
+    return kept, [(int(table.lines[0]), _cells(table)) for table in found]
 
 
-def nothing_in(log: Log) -> DoctorError:
-    """Return what is said of a log without a record: of what the run died, if it did, else what stands there."""
-    if told := columns.death(log):
-        return DoctorError(f"{log.name}: no record{told}", hint=_OF_A_CRASH)
-    hint = str(log.notes[0]) if log.notes else "did the run crash before its first update?"
-    what = "settings, but no record of a metric," if log.embedded else "no record"
-    return DoctorError(f"{log.name}: {what} in this {log.container}", hint=hint)
+def summaries_apart(tables: Sequence[Table]) -> tuple[list[Table], list[int]]:
+    """Return tables without the closing summary of a training, and its lines."""
+    closing = [t for t in tables if any(key.rpartition("/")[2] == _SUMMARY for key in (*t.columns, *t.texts))]
+    kept = [table for table in tables if not any(table is one for one in closing)]
+    return kept, [int(line) for table in closing for line in table.lines]
 
 
-_OF_A_CRASH = "nothing was trained: mend what the last frame shows, and run it again"
+def _cells(table: Table) -> dict[str, ConfigValue]:
+    """Return the single record of a table, whole numbers as integers."""
+    numbers = {key: int(n) if (n := float(column[0])) % 1 == 0 else n for key, column in table.columns.items()}
+    return numbers | {key: cells[0][1] for key, cells in table.texts.items() if cells}
 
 
-#: Lines that are named of those at which the runs of a log begin.
-MOST_BEGINS = 8
+@lru_cache(maxsize=1 << 12)
+def name_and_power(key: str) -> tuple[str, int]:
+    """Return a column name without the factor in it, and the power of 10 to multiply its numbers by."""
+    if found := _TIMES.search(key):
+        power = -(round(log10(int(found[1].lower().replace("k", "000")))) if found[1] else int(found[2] or found[3]))
+    elif found := _SMALL.search(key):
+        power = -int(found[1])
+    else:
+        found, power = next(((m, power) for sign, power in _PREFIXES if (m := sign.search(key))), (None, 0))
+    bare = key if found is None else (key[: found.start()] + key[found.end() :]).strip(" _")
+    return (bare, power) if any(map(str.isalpha, bare)) else (key, 0)
 
 
-def _runs(parts: Sequence[Log], request: Request, profile: Profile, beside: Sequence[Beside]) -> list[Run]:
-    """Return the run of each part; one that holds nothing to judge is a note on the first that does.
+def without_factors(table: Table, named: Collection[str]) -> tuple[Table, dict[str, str]]:
+    """Return a table in which the factors in column names are applied, and a sentence on each by its former name.
 
-    Raises:
-        DoctorError: what the first part lacks, if all lack something.
+    A column with an alias in `named` keeps its name. Two columns that would get the same name stay as they are.
     """
-    runs: list[Run] = []
-    failed: list[DoctorError] = []
-    for part in parts:
-        try:
-            runs.append(_run(part, request, profile, beside))
-        except DoctorError as error:
-            if error.code != ExitCode.NOTHING_TO_JUDGE:
-                raise
-            failed.append(error)
-    if not runs:
-        raise failed[0]
-    unjudged = tuple(Note(text=f"not judged: {error.message}") for error in failed)
-    begins = [str(min(int(table.lines[0]) for table in part.tables)) for part in parts]
-    held = f"it holds {len(parts)} {SEVERAL_RUNS} {', '.join(begins[:MOST_BEGINS])}"
-    more = f" and {len(begins) - MOST_BEGINS} more" * (len(begins) > MOST_BEGINS) + "; each is judged by itself"
-    said = Note(text=held + more, source=SourceRef(path=parts[0].path), kind="said")
-    runs = [replace(run, notes=(said, *run.notes)) for run in runs]
-    return [replace(runs[0], notes=(*runs[0].notes, *unjudged)), *runs[1:]]
-
-
-def parts_of(log: Log, profile: Profile) -> list[list[Table]]:
-    """Return the tables of each run in a log; files that were joined are one."""
-    if log.container in TOLD_APART or log.joined:
-        return [log.tables]
-    own = [found for found in log.embedded if found.source.path == log.path]  # lent settings divide nothing
-    lines = [_line(found) for found in own if _is_of_a_run(found, profile)]
-    return split(log.tables, log.steps(profile), lines)
-
-
-def _line(found: Found) -> int:
-    return found.source.line or 0
-
-
-def _is_of_a_run(found: Found, profile: Profile) -> bool:
-    """Tell a configuration from a dict of a task's samples, which console logs print by the thousand."""
-    from ppo_doctor.trainers import config_files
-
-    return config_files.known_settings(found, profile) > 0
-
-
-def _part(log: Log, tables: list[Table], number: int) -> Log:
-    """Return one run of a log, with its notes and the nearest configuration above or within it."""
-    last = max(int(table.lines[-1]) for table in tables)
-    notes = [note for note in log.notes if note.source is None or (note.source.line or 0) <= last]
-    above = [found for found in log.embedded if _line(found) <= last and CELL not in found.values]
-    return replace(log, tables=tables, notes=notes, embedded=above[-1:], suffix=f"#{number}")
-
-
-def _run(log: Log, request: Request, profile: Profile, near: Sequence[Beside]) -> Run:
-    path, summary = log.path, log.summary
-    embedded = [found for found in log.embedded if CELL not in found.values]
-    given = given_settings(request)
-    if shown := columns.settings_shown(profile, log):
-        embedded = [*embedded, Found(values=shown, source=SourceRef(path=path))]
-    beside, said = config_agreement.taken(profile, log, embedded, near, given)
-    found = [*given, *embedded, *beside]
-    settings = configuration.canonical_settings(profile, found)
-    configuration.check_given(request.settings, profile)
-    profile = _without_constants(profile, settings, log)
-    whole, restored = whole_means(profile, settings, log.series(profile), path)
-    # of a log that no framework's profile is for, nobody says what its approx_kl compares, or in which unit it is
-    unsaid = ("approx_kl", "clip_fraction") if profile.name == detection.CANONICAL else ()
-    open_names = {*profile.fuzzy.values(), *unsaid}
-    groups = profile.algorithm == "grpo"
-    whole, decided = settled(whole, open_names, path, named=profile.named, groups=groups)
-    held = {one.raw: name for name, one in whole.items()}
-    kept = {raw: name for raw, name in profile.fuzzy.items() if held.get(raw, name) == name}  # else numbers decided
-    notes = columns.missing_aliases(request.aliases, log.keys, configuration.as_written(found))
-    guesses = names_guessed(replace(profile, fuzzy=kept), path, settings)
-    series = cut(whole, request.steps)
-    cells = text_cells(log.tables)
-    unread = notes_on(cells, log.keys, profile)
-    some = request.steps != (None, None)
-    if not any(len(s) for s in series.values()) and (some or not log.died_of_numbers):
-        what = "no record within the steps asked for" if some else "no metric that any rule knows"
-        raise DoctorError(f"{log.name}: {what}")
-    return Run(
-        id=log.name,
-        framework=profile.name,
-        algorithm=configuration.algorithm_of(profile, settings),
-        sources=log.joined or (replace(summary, records=log.measured(profile) + summary.skipped),),
-        series=series,
-        facts=_facts(profile, settings, log) | generations(series, _undeclared(profile), path),
-        config=settings,
-        misspelt=configuration.misspelt_settings(profile, found, embedded),
-        config_raw=configuration.as_written(found),
-        notes=(*notes, *rescaled(profile, path), *log.notes, *unread, *said, *restored, *decided, *guesses),
-        keys=uses(profile, log.keys, tuple(cells)),
-        inferred={raw: held[raw] for raw in profile.inferred if raw in held},
-        not_understood=columns.not_understood(profile, log),
-    )
-
-
-def _undeclared(profile: Profile) -> set[str]:
-    """Return the metrics of which no trainer's profile says more than the name."""
-    return {*profile.fuzzy.values(), *(profile.metrics if profile.name in OF_EITHER else ())}
-
-
-def constants(profile: Profile, settings: Mapping[str, Setting]) -> dict[str, str]:
-    """Return the metrics that are a constant under these settings, each with the setting that makes it one."""
-    return {
-        name: f"{key} is {settings[key].value}"
-        for name, metric in profile.metrics.items()
-        for key, value in metric.constant_when.items()
-        if key in settings and settings[key].value == value
+    keys = {key: name_and_power(key) for key in table.columns}
+    bare = Counter(name for name, _ in keys.values())
+    keys = {key: (key, 0) if bare[name] > 1 else (name, power) for key, (name, power) in keys.items()}
+    if not any(power for _, power in keys.values()):
+        return table, {}
+    names = {key: key if key in named else name for key, (name, _) in keys.items()}
+    columns = {names[key]: _shifted(values, keys[key][1]) for key, values in table.columns.items()}
+    decimals = {names[key]: max(0, places - keys[key][1]) for key, places in table.decimals.items()}
+    sentences = {
+        key: f"'{key}' is read as '{name}': its name says that it is written times 1e{-power}"
+        for key, (name, power) in keys.items()
+        if power
     }
+    return replace(table, columns=columns, decimals=decimals), sentences
 
 
-def _without_constants(profile: Profile, settings: Mapping[str, Setting], log: Log) -> Profile:
-    """Leave out metrics that are a constant under these settings: a constant there says nothing about the run."""
-    dropped = constants(profile, settings)
-    held = {name: why for name, why in dropped.items() if set(profile.metrics[name].keys) & log.keys}
-    source = SourceRef(path=log.path)
-    log.notes.extend(
-        Note(text=f"{name} is a constant when {why}, and is not used", source=source) for name, why in held.items()
-    )
-    kept = {name: metric for name, metric in profile.metrics.items() if name not in dropped}
-    return replace(profile, metrics=kept) if dropped else profile
+def _shifted(values: FloatArray, power: int) -> FloatArray:
+    # By division, because 0.001 is not exact in binary: 26.4 / 1000 is 0.0264, 26.4 * 0.001 is not.
+    return values / 10.0**-power if power < 0 else values * 10.0**power
 
 
-def given_settings(request: Request) -> list[Found]:
-    """Return the settings that were given with a source: by --set, then by --config."""
-    told = {key: configuration.redact(key, value) for key, value in (request.settings or {}).items()}
-    given = [Found(values=told, source=SourceRef(path="--set"))] if told else []
-    from ppo_doctor.trainers import config_files
-
-    return given + [config_files.read_config(path) for path in request.configs]
+def are_monitor_tables(tables: Sequence[Table]) -> bool:
+    """Return whether every table has the columns of a Monitor file."""
+    return bool(tables) and all(table.columns.keys() >= COLUMNS for table in tables)
 
 
-def _beside(log: Log, request: Request, profile: Profile) -> list[Beside]:
-    """Return the configurations beside the log, unless one was named."""
-    if log.path == "-" or request.configs:
-        return []
-    found, notes = config_agreement.beside(Path(log.path), profile, log.folders)
-    log.notes.extend(notes)
-    return found
+def merged_monitors(parts: Sequence[tuple[Table, float]]) -> list[Table]:
+    """Return the tables of several Monitor files, each with its Unix start, with episodes in order of their ends."""
+    ended = np.concatenate([table.columns[SECONDS] + start for table, start in parts])
+    return _numbered([table for table, _ in parts], np.argsort(ended, kind="stable"))
 
 
-def _facts(profile: Profile, settings: Mapping[str, Setting], log: Log) -> dict[str, Fact]:
-    source = SourceRef(path=log.path)
-    facts = {name: Fact(name=name, value=value, how="default", source=source) for name, value in profile.facts.items()}
-    if log.numbered:  # the number of a record counts nothing but records
-        facts.pop("steps_are_env_steps", None)
-        facts["steps_numbered"] = Fact(name="steps_numbered", value=True, how="computed", source=source)
-    configured = configured_updates(profile, settings)
-    return facts | ({configured.name: configured} if configured else {})
+def with_steps(tables: Sequence[Table]) -> list[Table]:
+    """Return the tables of a Monitor file with the number of environment steps at the end of each episode."""
+    records = np.concatenate([table.records for table in tables])
+    return _numbered(tables, np.argsort(records, kind="stable"))
+
+
+def monitor_start(settings: Iterable[Mapping[str, object]]) -> float:
+    """Return the Unix time at which the clock of a Monitor file starts; 0 if its first line does not contain it."""
+    found = (values.get(START) for values in settings)
+    return next((float(value) for value in found if isinstance(value, int | float)), 0.0)
+
+
+def _numbered(tables: Sequence[Table], order: IntArray) -> list[Table]:
+    """Return tables with their records renumbered by an order of all rows, and with environment steps."""
+    lengths: FloatArray = np.concatenate([table.columns[LENGTH] for table in tables])
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = np.arange(len(order))
+    steps = np.empty(len(order))
+    steps[order] = np.cumsum(np.nan_to_num(lengths[order]))
+    ends = np.cumsum([len(table.records) for table in tables])[:-1]
+    rows = zip(tables, np.split(places, ends), np.split(steps, ends), strict=True)
+    return [_at(table, place, step) for table, place, step in rows]
+
+
+def _at(table: Table, places: IntArray, steps: FloatArray) -> Table:
+    """Return a table with new record numbers, in their order, and steps."""
+    order = np.argsort(places, kind="stable")
+    moved = rows_of_table(table, order, places[order])
+    return replace(moved, columns={**moved.columns, STEP: steps[order]})

@@ -21,14 +21,14 @@ from ppo_doctor.runs.dumps import checkpoints, dump_run
 from ppo_doctor.runs.dumps.batches import updates_of
 from ppo_doctor.runs.dumps.contents import with_roles
 from ppo_doctor.runs.dumps.statistics import Measured
-from ppo_doctor.runs.reading import given_settings
+from ppo_doctor.runs.log_runs import given_settings
 from ppo_doctor.trainers import configuration, detection
 from ppo_doctor.trainers.updates import configured_updates
 
 if TYPE_CHECKING:
+    from ppo_doctor.model.request import Request
     from ppo_doctor.model.run import IntArray, Setting
     from ppo_doctor.readers.tensors.tensor import Archive
-    from ppo_doctor.runs.reading import Request
 
 #: What the canonical metrics estimate as these modules compute them.
 ESTIMATORS = {

@@ -11,8 +11,8 @@ import pytest
 from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.analyze import read_run
+from ppo_doctor.model.request import Request
 from ppo_doctor.model.run import Fact
-from ppo_doctor.runs.reading import Request
 from ppo_doctor.trainers import detection
 from tests.synthetic import a_run, a_series
 

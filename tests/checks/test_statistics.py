@@ -13,7 +13,7 @@ from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.checks.run_view import STATISTICS, RunView, inputs, metrics_wanted
 from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.model.metrics import METRICS
-from ppo_doctor.runs.reading import Request
+from ppo_doctor.model.request import Request
 from tests.every_metric import ESTIMATORS, FACTS, SETTINGS, axis_of, derive_all, observe_all
 from tests.synthetic import NAN, a_series, an_axis, configured, observe
 

@@ -11,8 +11,8 @@ from ppo_doctor.cli import judge
 from ppo_doctor.cli.judge import progress
 from ppo_doctor.diagnosis.analyze import runs_of
 from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.request import Request
 from ppo_doctor.runs.discover import gather
-from ppo_doctor.runs.reading import Request
 from tests.runs.folders import as_csv, as_events, as_jsonl, events_name, sb3_rows, write
 
 

@@ -10,7 +10,7 @@ import pytest
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.diagnosis.analyze import read_runs
 from ppo_doctor.diagnosis.inspection import inspect
-from ppo_doctor.runs.reading import Request
+from ppo_doctor.model.request import Request
 
 
 def inspected(path):

@@ -26,9 +26,9 @@ from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.rulepack import build, load_pack
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.analyze import diagnose, read_run
+from ppo_doctor.model.request import Request
 from ppo_doctor.model.toml_files import parse_folder
-from ppo_doctor.runs.cleaning import since
-from ppo_doctor.runs.reading import Request
+from ppo_doctor.runs.log_runs import since
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_logs"
 

@@ -9,8 +9,8 @@ from math import inf, isnan
 import pytest
 
 from ppo_doctor.diagnosis.analyze import read_runs
+from ppo_doctor.model.request import Request
 from ppo_doctor.readers.csv_log import tag_of
-from ppo_doctor.runs.reading import Request
 from tests.readers.conftest import read_back
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ppo_doctor.diagnosis.analyze import read_runs
-from ppo_doctor.runs.reading import Request
+from ppo_doctor.model.request import Request
 
 BOX = "| train/           |        |\n|    approx_kl     | 0.0{}   |\n|    n_updates     | {}0     |\n"
 RULE = "-" * 29 + "\n"

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from ppo_doctor.cli.compare import compare_sources
+from ppo_doctor.model.request import Request
 from ppo_doctor.report import RenderOptions
 from ppo_doctor.report.compare import Comparison, Difference
 from ppo_doctor.report.comparison import as_html, as_text
 from ppo_doctor.report.layout import columns
-from ppo_doctor.runs.reading import Request
 from tests.report.golden import check_golden
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_logs"

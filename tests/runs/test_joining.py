@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppo_doctor.diagnosis.analyze import read_runs, runs_of
+from ppo_doctor.model.request import Request
 from ppo_doctor.runs.discover import gather
-from ppo_doctor.runs.reading import Request
 from tests.layouts import seen
 from tests.runs.folders import as_csv, as_jsonl, as_state, grpo_rows, sb3_rows, write
 from tests.runs.test_merging import KL, written_at

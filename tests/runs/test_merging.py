@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from ppo_doctor.diagnosis.analyze import read_runs, runs_of
 from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.request import Request
 from ppo_doctor.runs.discover import sources_in
 from ppo_doctor.runs.merging import read_source
-from ppo_doctor.runs.reading import Request
 from tests.runs.folders import as_csv, as_events, as_jsonl, events_name, sb3_rows, write
 
 KL = "train/approx_kl"

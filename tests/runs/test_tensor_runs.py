@@ -12,9 +12,9 @@ import pytest
 from ppo_doctor.diagnosis.analyze import load_run, runs_of
 from ppo_doctor.model.arrays import beside
 from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.request import Request
 from ppo_doctor.runs.discover import gather
 from ppo_doctor.runs.dumps.contents import with_roles
-from ppo_doctor.runs.reading import Request
 from ppo_doctor.runs.tensor_runs import SCOPE
 
 POLICIES = Path(__file__).resolve().parent / "dumps" / "fixtures" / "policies"

@@ -83,7 +83,7 @@ def test_what_is_not_understood_stands_on_the_screen(command, log):
 def test_a_sign_can_be_turned(log):
     def first(target):
         from ppo_doctor.diagnosis.analyze import read_run
-        from ppo_doctor.runs.reading import Request
+        from ppo_doctor.model.request import Request
 
         return read_run(str(log), Request(aliases=dict([parse_alias(f"zz={target}")]))).series
 

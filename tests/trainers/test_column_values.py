@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ppo_doctor.diagnosis.analyze import load_run, read_runs
+from ppo_doctor.model.request import Request
 from ppo_doctor.model.run import Axis, Resolution, Series
-from ppo_doctor.runs.reading import Request
 from ppo_doctor.trainers.column_values import (
     generations,
     inferred_decimals,

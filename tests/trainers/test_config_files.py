@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import pickle
 import zipfile
+from pathlib import Path
 
 import pytest
 
 from ppo_doctor.model.errors import DoctorError, ExitCode
-from ppo_doctor.runs.config_agreement import beside
+from ppo_doctor.runs.configs_beside import beside
 from ppo_doctor.trainers.config_files import fenced_settings, read_config
 from ppo_doctor.trainers.config_formats import parse
 from ppo_doctor.trainers.detection import profile
@@ -125,7 +126,7 @@ def test_a_huge_file_is_no_configuration(tmp_path):
 
 
 def found(folder, framework="sb3", log="progress.csv"):
-    return [one.path.name for one in beside(folder / log, profile(framework))[0]]
+    return [Path(one.found.source.path).name for one in beside(folder / log, profile(framework))[0]]
 
 
 def test_known_names_are_found_in_their_order(tmp_path):

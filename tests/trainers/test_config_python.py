@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.request import Request
 from ppo_doctor.runs.config_runs import run_of_settings
-from ppo_doctor.runs.reading import Request
 from ppo_doctor.trainers.config_formats import UnreadableError, parse
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ppo_doctor.diagnosis.analyze import read_runs
-from ppo_doctor.runs.reading import Request
+from ppo_doctor.model.request import Request
 from ppo_doctor.trainers.left_over import settings_shown
 from ppo_doctor.trainers.phrases import PLANNED
 from ppo_doctor.trainers.relations import related

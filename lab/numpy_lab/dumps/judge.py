@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.diagnosis.analyze import diagnose, read_run, runs_of
+from ppo_doctor.model.request import Request
 from ppo_doctor.runs.discover import gather
-from ppo_doctor.runs.reading import Request
 
 from .kinds import Kind
 

@@ -15,7 +15,7 @@ from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import Span, columns, sparkline
 from ppo_doctor.report.phrases import flowing
 from ppo_doctor.report.plots import thin
-from ppo_doctor.runs.cleaning import within
+from ppo_doctor.runs.log_runs import within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,8 +19,8 @@ from ppo_doctor.cli.watch.monitor import Event
 from ppo_doctor.cli.watch.session import Session
 from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.request import Request
 from ppo_doctor.report.json_report import dump, payload
-from ppo_doctor.runs.reading import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,9 +20,9 @@ from ppo_doctor.runs.layouts import RunSource
 from ppo_doctor.runs.reading import read_file
 
 if TYPE_CHECKING:
+    from ppo_doctor.model.request import Request
     from ppo_doctor.model.run import Run
     from ppo_doctor.runs.log import Log
-    from ppo_doctor.runs.reading import Request
 
 #: Containers that grow at their end; trainers rewrite all others as a whole.
 GROWING = ("jsonl", "csv", "console", "tfevents", "wandb")

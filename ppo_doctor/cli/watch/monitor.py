@@ -13,7 +13,7 @@ from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND
 from ppo_doctor.report.phrases import outcome, remedy_says
 from ppo_doctor.report.summary import Summary, remedies, summarize
-from ppo_doctor.runs.cleaning import cut, since
+from ppo_doctor.runs.log_runs import cut, since
 
 if TYPE_CHECKING:
     from ppo_doctor.model.diagnosis import Diagnosis, RankedCause

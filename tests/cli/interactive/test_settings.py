@@ -11,9 +11,9 @@ from ppo_doctor.cli.analyze import cases_of
 from ppo_doctor.cli.interactive.subjects import Session
 from ppo_doctor.diagnosis.analyze import diagnose, read_run
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.request import Request
 from ppo_doctor.report import render
 from ppo_doctor.runs.config_runs import settable, supposed
-from ppo_doctor.runs.reading import Request
 from tests.cli.interactive.stage import Screen, drive
 
 LOGS = (

@@ -12,7 +12,7 @@ from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli.watch.log import WatchedLog
 from ppo_doctor.cli.watch.session import Options, Session
 from ppo_doctor.diagnosis.analyze import diagnose
-from ppo_doctor.runs.reading import Request
+from ppo_doctor.model.request import Request
 from tests.watch_replay import Recorder, SimulatedClock
 
 SICK = ("sick", "lr-zero.canonical", "run.jsonl")

@@ -9,8 +9,8 @@ import pytest
 
 from ppo_doctor import analyze
 from ppo_doctor.cli.watch.log import WatchedLog
+from ppo_doctor.model.request import Request
 from ppo_doctor.report.json_report import payload
-from ppo_doctor.runs.reading import Request
 
 from .conftest import SOUND
 

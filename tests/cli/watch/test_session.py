@@ -17,8 +17,8 @@ from ppo_doctor.cli.watch.session import Options, Pulse, Session
 from ppo_doctor.diagnosis.analyze import read_runs
 from ppo_doctor.diagnosis.gate_result import exit_code
 from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.request import Request
 from ppo_doctor.report.json_report import payload
-from ppo_doctor.runs.reading import Request
 from tests.watch_replay import Recorder, SimulatedClock
 
 from .conftest import SICK, SOUND, copied, judged

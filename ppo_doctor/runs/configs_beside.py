@@ -1,10 +1,10 @@
-"""Choose the configurations beside a log that belong to it: by usual names, or because the log refers to them."""
+"""Find the configuration files in the folder of a log, and use those that the log does not contradict."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ppo_doctor.trainers.configuration import Found
     from ppo_doctor.trainers.profiles import Profile
 
-#: Files that hold a run's settings when they lie beside its log, in the order in which they are believed.
+#: Names of files that hold the settings of the run in whose folder they lie; the first that holds a setting counts.
 KNOWN = (
     "config.json",
     "args.json",
@@ -50,47 +50,62 @@ KNOWN = (
     "training_args.bin",
 )
 _NAMES = frozenset(Path(name).name for name in KNOWN)
-#: Other names that may be one: any YAML or TOML, a script, and what else says so (a JSON beside a log is mostly another
-#: log).
+#: Other names of possible configurations. A JSON file needs a word for settings in its name: most are other logs.
 OTHERS = re.compile(r".*\.(ya?ml|toml|sh|py)|.*(config|args|param).*\.(json|txt)", re.IGNORECASE)
 MOST_OTHERS = 10
-#: Our own settings, and a Python project's: never a training run's.
+#: Files of settings that never configure a training run.
 NEVER = ("ppo-doctor.toml", "pyproject.toml")
-#: Words in a name that say that a file configures a run.
+#: Words for settings in the name of a file.
 _WORD = re.compile(
     r"(?:^|[\W_]|(?<=[a-z]))(?:config|configuration|conf|cfg|args|arguments|params|parameters|hparams|hyper\w*|settings)"
     r"(?:$|[\W_\d])",
     re.IGNORECASE,
 )
-#: Files that start a run: of several in a folder nobody says which started it.
+#: Suffixes of files that start a run. If a folder holds several, it is not known which one started it.
 LAUNCHERS = frozenset({*COMMANDS, *SCRIPTS})
-#: A file of another name counts as a configuration when this many of the framework's settings are in it.
+#: Settings of the trainer that make a file of any other name a configuration.
 ENOUGH = 2
-#: Documents that a log is pasted into.
+#: Suffixes of documents into which people paste logs.
 MARKDOWN = (".md", ".markdown")
-#: Bytes at the head of a log that are searched for the name of a file.
+#: Bytes at the beginning of a log that are searched for the name of a configuration.
 HEAD = 1 << 18
+
+#: Why a configuration is not used that the log neither confirms nor contradicts.
+UNLINKED = "neither its name nor the log says that it is this run's; --config takes it"
+#: Files that a note names.
+MOST_NAMED = 3
+#: Metrics that are compared with a configuration.
+COMPARED = ("learning_rate", "clip_range", "epochs_executed_total", "epochs_executed", "iteration", "env_steps")
+#: Numbers that differ by at most this share are equal: one may be rounded, or the first value of a slow schedule.
+ALIKE = 0.01
+#: A number whose printed digits are coarser than this share of it is not compared.
+COARSE = 0.3
+#: The largest logged rate of a schedule is at least the configured one divided by this, and at most this share above.
+FARTHEST, ABOVE = 2.0, 0.05
+#: A run may exceed its planned steps by this factor, because it completes its last rollout.
+BEYOND = 1.1
+#: Settings that let a trainer raise its learning rate above the configured one.
+MOVES_RATE = frozenset({"desired_kl", "kl_target"})
+#: Names of environments as registries write them.
+_ENVIRONMENT = re.compile(r"(?<![A-Za-z0-9])([A-Z][A-Za-z0-9]+(?:-[A-Za-z0-9]+)*-v\d+)(?![A-Za-z0-9])")
+_RUN_NAMES = frozenset({"run_name", "exp_name", "experiment_name"})
+_NAMED_ENVIRONMENT = frozenset({"env", "env_id", "env_name", "environment", "gym_id", "task", "env.id", "env.name"})
 
 
 @frozen
 class Beside:
-    """A configuration beside a log; `linked` tells whether its name, or the log, says that it is the run's."""
+    """A configuration near a log; `linked` is true if its name or the log shows that it belongs to the run."""
 
     found: Found
     linked: bool
 
-    @property
-    def path(self) -> Path:
-        """Return the file."""
-        return Path(self.found.source.path)
-
 
 def beside(log: Path, profile: Profile, folders: Sequence[Path] = ()) -> tuple[list[Beside], list[Note]]:
-    """Return the configurations that lie beside a log, most believed first; an unreadable one becomes a note.
+    """Return the configurations in the folder of a log, the most trusted first, and a note on each unreadable one.
 
-    `folders` are further places to look in, after the log's own.
+    `folders` are searched after the folder of the log.
     """
-    found: list[Beside] = []
+    found: list[Found] = []
     notes: list[Note] = []
     for path in _candidates(log, folders):
         try:
@@ -100,13 +115,13 @@ def beside(log: Path, profile: Profile, folders: Sequence[Path] = ()) -> tuple[l
                 notes.append(Note(text=error.message, source=SourceRef(path=str(path))))
             continue
         if not is_model(config) and (path.name in _NAMES or known_settings(config, profile) >= ENOUGH):
-            found.append(Beside(found=config, linked=False))
-    launchers = sum(_starts(one.path) for one in found)
-    found = [replace(one, linked=_linked(one.path, log, alone=launchers == 1)) for one in found]
+            found.append(config)
+    launchers = sum(_starts(Path(one.source.path)) for one in found)
+    near = [Beside(found=one, linked=_linked(Path(one.source.path), log, alone=launchers == 1)) for one in found]
     if log.suffix.lower() in MARKDOWN:  # pasted above its own log
         inside = (one for one in fenced_settings(log) if known_settings(one, profile) >= ENOUGH)
-        found = [*(Beside(found=one, linked=True) for one in inside), *found]
-    return found, notes
+        near = [*(Beside(found=one, linked=True) for one in inside), *near]
+    return near, notes
 
 
 def _starts(path: Path) -> bool:
@@ -114,7 +129,10 @@ def _starts(path: Path) -> bool:
 
 
 def _linked(path: Path, log: Path, *, alone: bool) -> bool:
-    """Tell whether a configuration's name is a known one, the log's, or in the log; of scripts whether it is alone."""
+    """Return whether the name of a configuration or the log shows that it belongs to the run.
+
+    Of files that start a run, only one that is `alone` in the folder does.
+    """
     if path.name in _NAMES or path.name == f"{log.stem}.config.json" or (_starts(path) and alone):
         return True
     stems = {log.stem.casefold(), log.parent.resolve().name.casefold()}
@@ -128,7 +146,7 @@ def _linked(path: Path, log: Path, *, alone: bool) -> bool:
 
 
 def _of_section(found: Found, name: str) -> Found:
-    """Leave out the settings of other sections than the one that the log's folder is named for.
+    """Return settings without those of other sections than the one that the folder of the log is named after.
 
     ML-Agents keeps every behaviour's settings in one file, under `behaviors.<name>`, and logs each to its own folder.
     """
@@ -159,7 +177,7 @@ def _candidates(log: Path, further: Sequence[Path]) -> list[Path]:
 
 
 def _held_in(folder: Path) -> list[str] | None:
-    """Return the names in a folder, None for one that may be entered but not listed."""
+    """Return the names in a folder; None if it cannot be listed."""
     try:
         return os.listdir(folder)  # noqa: PTH208 - names are enough
     except OSError:
@@ -167,38 +185,16 @@ def _held_in(folder: Path) -> list[str] | None:
 
 
 def _known_in(held: Sequence[str] | None) -> Sequence[str]:
-    """Return the known names that a folder of these names may hold: any where they are not known."""
+    """Return the usual names that a folder may contain; all of them if the folder cannot be listed."""
     if held is None:
         return KNOWN
     folded = {name.casefold() for name in held}
     return [name for name in KNOWN if name.partition("/")[0].casefold() in folded]
 
 
-#: Why a configuration is left alone that nothing speaks against.
-UNLINKED = "neither its name nor the log says that it is this run's; --config takes it"
-#: Files that are named one by one.
-MOST_NAMED = 3
-#: Metrics that a log is held against a configuration by.
-COMPARED = ("learning_rate", "clip_range", "epochs_executed_total", "epochs_executed", "iteration", "env_steps")
-#: What is within this share is the same: a number that a file rounds, or the first of a slow schedule.
-ALIKE = 0.01
-#: A number printed in steps of more than this share of it is not known to be another's equal.
-COARSE = 0.3
-#: A schedule's largest rate in a log is at most this many times below the configured one, and at most this share above.
-FARTHEST, ABOVE = 2.0, 0.05
-#: Steps that a run makes at most beyond what was planned: its last rollout.
-BEYOND = 1.1
-#: Settings that move a rate beyond what was configured.
-MOVES_RATE = frozenset({"desired_kl", "kl_target"})
-#: Names of environments as registries write them.
-_ENVIRONMENT = re.compile(r"(?<![A-Za-z0-9])([A-Z][A-Za-z0-9]+(?:-[A-Za-z0-9]+)*-v\d+)(?![A-Za-z0-9])")
-_RUN_NAMES = frozenset({"run_name", "exp_name", "experiment_name"})
-_NAMED_ENVIRONMENT = frozenset({"env", "env_id", "env_name", "environment", "gym_id", "task", "env.id", "env.name"})
-
-
 @frozen
 class Comparison:
-    """What a log says of one setting: `agrees` or not; `alone` is false of what refuses only beside another."""
+    """One setting compared with the log; with `alone` false, a difference alone rejects no configuration."""
 
     setting: Setting
     logged: str
@@ -212,100 +208,78 @@ class Comparison:
         return f"{line}{self.setting.key} is {_shown(self.setting)}, and {self.logged}"
 
 
-@frozen
-class Record:
-    """What a log says of the settings that it was made under: metrics by name, settings of its own, its path."""
+def configs_of_run(
+    profile: Profile, log: Log, own: Sequence[Found], near: Sequence[Beside], given: Sequence[Found]
+) -> tuple[list[Found], list[Note]]:
+    """Return the configurations near a log that belong to its run, and notes on those used and those not.
 
-    profile: Profile
-    series: Mapping[str, Series]
-    own: Sequence[Found]
-    log: str
+    `own` are settings in the log itself. Those `given` on the command line are used whatever the log shows; a note
+    names what it contradicts.
+    """
+    given = [found for found in given if found.source.path != "--set"]
+    if not near and not given:
+        return [], []
+    metrics = {name: metric for name in COMPARED if (metric := profile.metrics.get(name))}
+    series = log.copy().series(replace(profile, metrics=metrics))  # a copy, for this adds notes
+    used: list[Found] = []
+    unlinked: list[Found] = []
+    notes: list[Note] = []
+    for one in near:
+        reason = _refusal(_compared(one.found, profile, series, own, log.path), linked=one.linked)
+        if not reason:
+            used.append(one.found)
+        elif reason == UNLINKED:
+            unlinked.append(one.found)
+        else:
+            notes.append(Note(text=f"not used: {reason}", source=one.found.source, kind="dropped"))
+    if used:
+        notes.append(Note(text=f"settings from {_names(used)}", kind="merged"))
+    if unlinked:
+        notes.append(Note(text=f"not used: {_names(unlinked)}: {UNLINKED}"))
+    for found in given:
+        against = [c for c in _compared(found, profile, series, own, log.path) if not c.agrees]
+        if against:
+            text = f"used as told, though the log contradicts it: {'; '.join(c.says for c in against)}"
+            notes.append(Note(text=text, source=found.source, kind="dropped"))
+    return used, notes
 
-    @classmethod
-    def of(cls, profile: Profile, log: Log, own: Sequence[Found]) -> Record:
-        """Return what the records of a log say; its notes stay as they are."""
-        told = {name: metric for name in COMPARED if (metric := profile.metrics.get(name))}
-        series = log.copy().series(replace(profile, metrics=told))
-        return cls(profile=profile, series=series, own=own, log=log.path)
 
-    def accepted(self, near: Sequence[Beside]) -> tuple[list[Found], list[Note]]:
-        """Return the configurations beside the log that are its run's; notes say which are used, and why others not."""
-        used: list[Found] = []
-        alone: list[Found] = []
-        notes: list[Note] = []
-        for one in near:
-            why = self._refusal(one)
-            if not why:
-                used.append(one.found)
-            elif why == UNLINKED:
-                alone.append(one.found)
-            else:
-                notes.append(Note(text=f"not used: {why}", source=one.found.source, kind="dropped"))
-        if used:
-            notes.append(Note(text=f"settings from {_names(used)}", kind="merged"))
-        if alone:
-            notes.append(Note(text=f"not used: {_names(alone)}: {UNLINKED}"))
-        return used, notes
+def _refusal(compared: Sequence[Comparison], *, linked: bool) -> str:
+    """Return why a configuration is not used; empty if it is.
 
-    def _refusal(self, one: Beside) -> str:
-        """Return why a configuration is not the run's; nothing where it is.
+    A linked one may differ in as many settings as it agrees in: a setting that the trainer does not follow is a fault
+    of the run, and no sign of another run.
+    """
+    against = [c for c in compared if not c.agrees]
+    agreeing = len(compared) - len(against)
+    if any(c.alone for c in against) and len(against) > (agreeing if linked else 0):
+        return f"the log contradicts it: {'; '.join(c.says for c in against)}"
+    return "" if linked or agreeing else UNLINKED
 
-        One that name or log link to the run may differ in as many settings as it agrees in: a setting that the trainer
-        does not follow is a fault.
-        """
-        compared = self._compared(one.found)
-        against = [c for c in compared if not c.agrees]
-        agreeing = sum(c.agrees for c in compared)
-        most = agreeing if one.linked else 0
-        if any(c.alone for c in against) and len(against) > most:
-            return f"the log contradicts it: {'; '.join(c.says for c in against)}"
-        if not one.linked and not agreeing:
-            return UNLINKED
-        return ""
 
-    def contradicted(self, given: Iterable[Found]) -> list[Note]:
-        """Return what the log contradicts of configurations that somebody named: they are used, and told of."""
-        notes: list[Note] = []
-        for found in given:
-            against = [c for c in self._compared(found) if not c.agrees]
-            if against:
-                text = f"used as told, though the log contradicts it: {'; '.join(c.says for c in against)}"
-                notes.append(Note(text=text, source=found.source, kind="dropped"))
-        return notes
-
-    def _compared(self, found: Found) -> list[Comparison]:
-        named = configuration.canonical_settings(self.profile, [found])
-        settings = {name: setting for name, setting in named.items() if setting.how != "default"}
-        schedule = settings.get("lr_schedule")
-        adaptive = not MOVES_RATE.isdisjoint(settings) or (schedule is not None and "adaptive" in str(schedule.value))
-        each = (
-            None if adaptive else _level("learning_rate", settings, self.series),
-            _level("clip_range", settings, self.series),
-            _passes(settings, self.series),
-            _extent(settings, self.series),
-            _environment(found, self.own, self.log),
-            _run_name(found, self.own, self.log),
-        )
-        return [c for c in each if c is not None]
+def _compared(
+    found: Found, profile: Profile, series: Mapping[str, Series], own: Sequence[Found], log: str
+) -> list[Comparison]:
+    named = configuration.canonical_settings(profile, [found])
+    settings = {name: setting for name, setting in named.items() if setting.how != "default"}
+    schedule = settings.get("lr_schedule")
+    adaptive = not MOVES_RATE.isdisjoint(settings) or (schedule is not None and "adaptive" in str(schedule.value))
+    each = (
+        None if adaptive else _level("learning_rate", settings, series),
+        _level("clip_range", settings, series),
+        _passes(settings, series),
+        _extent(settings, series),
+        _environment(found, own, log),
+        _run_name(found, own, log),
+    )
+    return [c for c in each if c is not None]
 
 
 def _names(found: Sequence[Found]) -> str:
-    """Return the files of some settings by name, and how many more there are."""
+    """Return the first names of the files of some settings, and how many more there are."""
     names = list(dict.fromkeys(Path(each.source.path).name for each in found))
     more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
     return ", ".join(names[:MOST_NAMED] + more)
-
-
-def taken(
-    profile: Profile, log: Log, own: Sequence[Found], near: Sequence[Beside], given: Sequence[Found]
-) -> tuple[list[Found], list[Note]]:
-    """Return the configurations beside a log that are its run's, and notes on them, or on those that were named."""
-    named = [found for found in given if found.source.path != "--set"]
-    if not near and not named:
-        return [], []
-    record = Record.of(profile, log, own)
-    used, notes = record.accepted(near)
-    return used, [*notes, *record.contradicted(named)]
 
 
 def _shown(setting: Setting) -> str:
@@ -330,15 +304,14 @@ def _values(series: Mapping[str, Series], name: str) -> FloatArray | None:
 
 
 def _level(name: str, settings: Mapping[str, Setting], series: Mapping[str, Series]) -> Comparison | None:
-    """Compare a setting with what is logged of it: always the same, or the largest of a schedule.
+    """Compare a setting with its logged value, or with the largest value of a schedule.
 
-    Nothing is said of a value of 0, which is what some faults make of a setting, nor of one that is printed so coarsely
-    that it may be the same.
+    Returns None if the logged values are 0, as some faults make them, or printed so coarsely that they may be equal.
     """
-    told, values = _number(settings, name), _values(series, name)
-    if told is None or values is None or told[1] <= 0:
+    configured, values = _number(settings, name), _values(series, name)
+    if configured is None or values is None or configured[1] <= 0:
         return None
-    setting, asked = told
+    setting, asked = configured
     raw, most = series[name].raw, float(values.max())
     coarse = series[name].resolution.absolute
     room = ALIKE * asked + coarse
@@ -356,13 +329,13 @@ def _level(name: str, settings: Mapping[str, Setting], series: Mapping[str, Seri
 
 
 def _passes(settings: Mapping[str, Setting], series: Mapping[str, Series]) -> Comparison | None:
-    """Compare the passes over a batch; fewer than configured are a fault as well, and refuse nothing alone."""
-    told, total = _number(settings, "ppo_epochs"), _values(series, "epochs_executed_total")
+    """Compare the passes over a batch. Fewer than configured may be a fault, so that they reject no file alone."""
+    configured, total = _number(settings, "ppo_epochs"), _values(series, "epochs_executed_total")
     each = _values(series, "epochs_executed")
     rollouts = _values(series, "iteration")
-    if told is None or (total is None and each is None):
+    if configured is None or (total is None and each is None):
         return None
-    setting, asked = told
+    setting, asked = configured
     if each is not None:
         done, raw = float(median(each)), series["epochs_executed"].raw
     else:
@@ -378,14 +351,15 @@ def _passes(settings: Mapping[str, Setting], series: Mapping[str, Series]) -> Co
 
 
 def _extent(settings: Mapping[str, Setting], series: Mapping[str, Series]) -> Comparison | None:
-    """Compare the environment steps that were planned with those that were taken: fewer are a run that goes on."""
-    told, taken = _number(settings, "total_env_steps"), _values(series, "env_steps")
-    if told is None or taken is None or told[1] <= 0:
+    """Compare the planned environment steps with those taken; fewer are no difference, the run may still go on."""
+    planned, taken = _number(settings, "total_env_steps"), _values(series, "env_steps")
+    if planned is None or taken is None or planned[1] <= 0:
         return None
+    setting, steps = planned
     most, apart = float(taken.max()), float(np.abs(np.diff(taken)).max())
-    if most <= told[1] * BEYOND + apart:
+    if most <= steps * BEYOND + apart:
         return None
-    return Comparison(setting=told[0], logged=f"the log goes on to {number(most)} steps", agrees=False)
+    return Comparison(setting=setting, logged=f"the log goes on to {number(most)} steps", agrees=False)
 
 
 def _environment(found: Found, own: Sequence[Found], log: str) -> Comparison | None:
@@ -393,31 +367,31 @@ def _environment(found: Found, own: Sequence[Found], log: str) -> Comparison | N
     named = _environment_of(found)
     if named is None:
         return None
-    told = [other[1] for each in own if (other := _environment_of(each)) is not None]
-    told = told or [match[1] for part in Path(log).resolve().parts[-3:] for match in _ENVIRONMENT.finditer(part)]
-    if not told:
+    others = [other[1] for each in own if (other := _environment_of(each)) is not None]
+    others = others or [match[1] for part in Path(log).resolve().parts[-3:] for match in _ENVIRONMENT.finditer(part)]
+    if not others:
         return None
     key, name = named
     setting = Setting(key=key, value=name, how=found.how, source=found.place(key))
-    return Comparison(setting=setting, logged=f"the log is of {told[0]}", agrees=name in told)
+    return Comparison(setting=setting, logged=f"the log is of {others[0]}", agrees=name in others)
 
 
 def _run_name(found: Found, own: Sequence[Found], log: str) -> Comparison | None:
     """Compare the run's name with that in the log's settings, else with the folders that the log lies in.
 
-    A folder may be called anything: it contradicts a name only where another one beside it is called so.
+    The name of the folder contradicts that of the run only if a folder next to it has the name of the run.
     """
     named = _run_named(found)
     if named is None:
         return None
     key, name = named
     setting = Setting(key=key, value=name, how=found.how, source=found.place(key))
-    told = [other[1] for each in own if (other := _run_named(each)) is not None]
     path = Path(log).resolve()
-    if told or name in path.parts:
-        return Comparison(
-            setting=setting, logged=f"the log is of {(told or [name])[0]}", agrees=name in (told or [name])
-        )
+    others = [other[1] for each in own if (other := _run_named(each)) is not None]
+    if not others and name in path.parts:
+        others = [name]
+    if others:
+        return Comparison(setting=setting, logged=f"the log is of {others[0]}", agrees=name in others)
     if Path(name).name != name or not any((folder / name).is_dir() for folder in list(path.parents)[1:3]):
         return None
     return Comparison(setting=setting, logged=f"the log lies in {path.parent.name}", agrees=False)

@@ -9,16 +9,16 @@ import pytest
 
 from ppo_doctor.diagnosis.analyze import read_runs
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.request import Request
 from ppo_doctor.runs import discover, layouts
 from ppo_doctor.runs.discover import sources_in
-from ppo_doctor.runs.reading import Request
 from tests.runs.folders import as_csv, sb3_rows, write
 
 LOG = "".join(f'{{"step": {i}, "entropy": 1.0, "approx_kl": 0.01}}\n' for i in range(20))
 
 
 def told(folder: Path) -> str:
-    return "; ".join(text for source in sources_in(folder) for text in source.told)
+    return "; ".join(text for source in sources_in(folder) for text in source.skipped)
 
 
 def test_a_closed_folder_is_told_and_skipped(tmp_path, monkeypatch):

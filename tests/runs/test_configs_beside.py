@@ -6,7 +6,7 @@ import pytest
 
 from ppo_doctor import load_run
 from ppo_doctor.diagnosis.analyze import read_run
-from ppo_doctor.runs.reading import Request
+from ppo_doctor.model.request import Request
 
 HEADER = "time/total_timesteps,time/iterations,rollout/ep_rew_mean,train/approx_kl,train/learning_rate,train/clip_range"
 HEADER += ",train/n_updates,train/loss,train/policy_gradient_loss"
