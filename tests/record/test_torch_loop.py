@@ -18,8 +18,10 @@ CASES = [(cause, place) for cause, loops in FAULTS.items() for place in range(le
 
 
 def causes(path):
+    """Return the diagnosis and its causes, without that the loop reaches the highest reward there is."""
     diagnosis = ppo_doctor.analyze(path)
-    return diagnosis, [cause.id for cause in diagnosis.causes if not cause.benign or diagnosis.verdict == "healthy"]
+    shown = [cause for cause in diagnosis.causes if not cause.benign or diagnosis.verdict == "healthy"]
+    return diagnosis, [cause.id for cause in shown if cause.id != "benign-converged"]
 
 
 @pytest.mark.parametrize(("cause", "place"), CASES, ids=lambda value: str(value))

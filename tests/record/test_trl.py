@@ -52,7 +52,8 @@ def test_the_cause_is_named_from_what_the_callback_wrote(tmp_path, monkeypatch, 
         # Its completions really grow into the limit, which is no fault of the update.
         assert not {cause.id for cause in faults} & CASES.keys()
     else:
-        assert (faults[0].id, faults[0].confidence) == (case, "established")
+        # A reward of 0 throughout comes first, and the advantages of 0 that follow from it beside it.
+        assert (case, "established") in [(fault.id, fault.confidence) for fault in faults[:2]]
 
 
 def test_training_is_bitwise_the_same_with_and_without(tmp_path, monkeypatch):
@@ -72,6 +73,6 @@ def test_a_dead_run_is_stopped_and_leaves_its_last_minibatch(tmp_path, monkeypat
     told = {"stop_on": "critical", "dump_when": "unhealthy"}
     trainer = train(CASES["lr-zero"], tmp_path, monkeypatch, generations=30, **told)
     assert trainer.state.global_step < trainer.state.max_steps
-    assert capfd.readouterr().err.count("training is stopped: critical: lr-zero") == 1
+    assert capfd.readouterr().err.count("training is stopped: critical: The learning rate is exactly 0") == 1
     (dump,) = tmp_path.glob("*.safetensors")
     assert ppo_doctor.load_run(dump).series["ratio_max"].values == pytest.approx([1.0], abs=1e-5)
