@@ -1,4 +1,4 @@
-"""What dialects of console text share: a line, a collector of records, and the interface."""
+"""What the dialects of console text share: patterns of numbers and words, a line, the record sink, the interfaces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     _Loose = tuple[int, Mapping[str, str]]
 
-#: Runs of digits are taken whole: giving them back one by one takes the square of their number.
+#: Possessive quantifiers keep the search linear in the number of digits.
 _PLAIN = (
     r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})++(?![\d,])(?:\.\d++)?"
     r"|\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?|\.\d++(?:[eE][-+]?\d++)?"
@@ -38,30 +38,30 @@ NUMBER = (
 #: A word of a name: letters of any alphabet with their accents, and the signs that mathematicians write.
 MARKS = "\u0300-\u036f"
 WORD = rf"(?:[^\W\d]|[∇∂⟨‖])[\w{MARKS}./%@()∇∂⟩‖^-]{{0,99}}"
-#: A number and a unit that adds nothing to it, then perhaps more words.
+#: A number and a unit that is dropped, then perhaps more words.
 _WITH_UNIT = re.compile(
     r"([-+]?\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?) ?(?:s|ms|it/s|s/it|steps/s|fps|GB|GiB|MB|MiB)\b(?!:)"
 )
 _DECIMAL = re.compile(r"[-+]?\d+\.\d{2,}")
-#: Loose `key=value` records held back until it is clear that the log has nothing better.
+#: Loose records that are kept until it is clear whether the log has better ones.
 HELD_BACK = 5_000
-#: … and of narrow ones while nothing better came yet: a trainer may print thousands of samples before its first step.
+#: The same for narrow records before the first certain one: a trainer may print thousands of samples first.
 HELD_BACK_NARROW = 40_000
-#: Records per layout from which on one that never recurs is taken for a message.
+#: Mean number of records per layout above which a layout that appears once is a message.
 _MANY = 5
-#: Lines that come in turn with loose records: so many for each of them.
+#: Lines that alternate with loose records: the range of lines per record.
 _AS_OFTEN = 0.8, 1.25
-#: Values per record: loose records below the one are messages beside certain records above the other.
+#: Mean values per record: loose records below the first are messages if certain records are above the second.
 _NARROW, _WIDE = 2.5, 8.0
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line, or what stood between two carriage returns, without colours and without a Ray prefix."""
+    """One line, or the part between two carriage returns, without colours and without a Ray prefix."""
 
     text: str
     number: int
-    #: the file ends here without the end of the line: the last value may be cut off
+    #: whether the file ends without a line break here, so that the last value may be cut off
     torn: bool = False
 
     @property
@@ -71,29 +71,29 @@ class Line:
 
 
 class Sink:
-    """Takes records in any shape and packs them."""
+    """Collects certain records, which are packed at once, and loose ones, packed if nothing better follows."""
 
     def __init__(self, source: Source) -> None:
         self.notes = source.notes
         self.values = Values(source.notes)
         self.packer = Packer(source.path, source.notes)
         self.configs: list[EmbeddedConfig] = []
-        #: where another method begins
+        #: lines at which another method begins
         self.sections: list[EmbeddedConfig] = []
-        #: lines that a dialect took for its own and then was not able to read
+        #: lines that a dialect consumed and then was unable to read
         self.given_back: list[Line] = []
-        #: lines of which nothing is used, and what to do before loose records are settled
+        #: lines that no dialect reads, and a callback that runs before loose records are settled
         self.unread = Unread()
         self.before_settling: Callable[[], None] | None = None
-        #: whether what is joined to loose records stands behind them
+        #: whether cells are joined to the loose record before them, None until the first join
         self._follows: bool | None = None
         self.path = source.path
-        #: records of dialects that cannot be mistaken
+        #: number of certain records and of their values
         self._certain = self._certain_cells = 0
-        #: the line of the first of them
+        #: the line of the first certain record
         self._first_certain = 0
         self._loose: list[_Loose] = []
-        #: values of all loose records so far
+        #: number of values of all loose records so far
         self._loose_cells = 0
         self._loose_kept = 0
         self._loose_dropped = 0
@@ -101,12 +101,12 @@ class Sink:
         self._loose_first: tuple[int, str] = (0, "")
 
     def cells(self, line: int, cells: Mapping[str, str]) -> None:
-        """Take a record of written values."""
+        """Add a certain record of values as text."""
         self._count(line, cells)
         self._pack(line, cells)
 
     def loose(self, line: int, cells: Mapping[str, str]) -> None:
-        """Take a record that may be some other message; such are used only where they are most of what there is."""
+        """Add a record that may be a message; it is used only if loose records are most of the log."""
         self._loose.append((line, cells))
         self._loose_cells += len(cells)
         most = HELD_BACK_NARROW if not self._certain and self._is_narrow() else HELD_BACK
@@ -114,14 +114,14 @@ class Sink:
             self._settle()
 
     def alternates(self, lines: Sequence[int]) -> bool:
-        """Tell whether loose records are held that come in turn with what stands in other lines."""
+        """Tell whether the loose records alternate with `lines`."""
         low, high = _AS_OFTEN
         if self._certain or not self._loose or not low <= len(lines) / len(self._loose) <= high:
             return False
         return len({bisect(self._loose, line, key=_line) for line in lines}) >= low * len(lines)
 
     def join(self, line: int, cells: Mapping[str, str]) -> bool:
-        """Add to the loose record behind a line, or before it where records come first; False if none is held."""
+        """Add cells to the loose record after a line, or before it if records come first; False if there is none."""
         if self._follows is None:
             self._follows = bool(self._loose) and self._loose[0][0] < line
         at = bisect(self._loose, line, key=_line) - self._follows
@@ -131,23 +131,23 @@ class Sink:
         return at < len(self._loose)
 
     def mapping(self, line: int, record: Mapping[str, Any]) -> None:
-        """Take a record of values."""
+        """Add a certain record of Python values."""
         self._count(line, record)
         self.packer.add(line, *self.values.flat(record, line))
 
     def config(self, line: int, config: Mapping[str, Any]) -> None:
-        """Take a configuration."""
+        """Add a configuration, once."""
         values = config_values(config)
         if not any(values == known.values for known in self.configs):
             self.configs.append(EmbeddedConfig(values=values, source=SourceRef(path=self.path, line=line)))
 
     @property
     def records(self) -> int:
-        """The number of records taken so far, those that may be messages included."""
+        """Return the number of records so far, loose ones included."""
         return self._certain + len(self._loose)
 
     def finish(self) -> Iterator[Table | EmbeddedConfig]:
-        """Yield what is left, configurations last."""
+        """Yield the remaining tables, then the configurations."""
         self._settle()
         if self._loose_dropped:
             first, keys = self._loose_first
@@ -162,14 +162,11 @@ class Sink:
         self._certain += 1
         self._certain_cells += len(values)
 
-    def _seen(self) -> int:
-        return len(self._loose) + self._loose_kept + self._loose_dropped
-
     def _is_narrow(self) -> bool:
-        return self._loose_cells < _NARROW * self._seen()
+        return self._loose_cells < _NARROW * (len(self._loose) + self._loose_kept + self._loose_dropped)
 
     def _has_better(self) -> bool:
-        """Tell whether records of certain dialects are so many, or hold so much more, that loose pairs are messages."""
+        """Tell whether certain records are so many, or hold so many more values, that loose records are messages."""
         if not self._certain:
             return False
         wide = self._certain_cells >= _WIDE * self._certain
@@ -179,8 +176,8 @@ class Sink:
         if self.before_settling is not None:
             self.before_settling()
         kept = [] if self._has_better() else _recurring(self._loose)
-        held = set(map(id, kept))
-        others = [record for record in self._loose if id(record) not in held]
+        kept_ids = set(map(id, kept))
+        others = [record for record in self._loose if id(record) not in kept_ids]
         self._drop(others[self._as_settings(others, kept[0][0] if kept else self._first_certain) :])
         self._loose_kept += len(kept)
         for line, cells in kept:
@@ -188,14 +185,14 @@ class Sink:
         self._loose = []
 
     def _drop(self, records: list[_Loose]) -> None:
-        """Count lines that are not read, and keep the first."""
+        """Count loose records that are not used, and remember the first."""
         if records and not self._loose_dropped:
             line, cells = records[0]
             self._loose_first = line, ", ".join(list(cells)[:3])
         self._loose_dropped += len(records)
 
     def _as_settings(self, others: list[_Loose], first: int) -> int:
-        """Take what was printed before the first record as a configuration, if it is one; return how many lines are."""
+        """Read unused records above line `first` as a configuration if they are one; return how many they are."""
         head = [record for record in others if record[0] < first]
         cells = {key: cell for _, record in head for key, cell in record.items()}
         if not is_settings(cells):
@@ -220,7 +217,7 @@ class Sink:
         self.packer.printed(numbers | planned, written, fixed=_one_format(cells))
 
     def pairs(self, line: Line, pairs: list[tuple[str, str]]) -> dict[str, str]:
-        """Return pairs as cells: a later key wins with a note, and the last value of a torn line is dropped."""
+        """Return pairs as cells: the later of two equal keys wins, and the last value of a torn line is dropped."""
         if line.torn and pairs:
             key, _ = pairs.pop()
             self.notes.tell("torn", f"the file ends within this line; its last value, {key}, is not used", line.number)
@@ -239,18 +236,20 @@ class Dialect:
         self.sink = sink
 
     def take(self, line: Line) -> bool:
-        """Read a line; False leaves it to the next dialect."""
+        """Read a line, or return False to leave it to the next dialect."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Hand on what is still open at the end of the file."""
+        """Hand on the open record at the end of the file."""
 
 
 class Block(Dialect):
-    """A record over several lines: its cells so far, and its first line, 0 while none is open."""
+    """A dialect whose record spans lines: its cells so far, and the number of its first line, 0 if none is open."""
 
-    #: cells without which a record holds nothing but its counter
+    #: a record with fewer cells is dropped
     fewest = 1
+    #: whether its records cannot be messages
+    certain = True
 
     def __init__(self, sink: Sink) -> None:
         super().__init__(sink)
@@ -258,14 +257,14 @@ class Block(Dialect):
         self.first = 0
 
     def begin(self, line: Line, cells: dict[str, str] | None = None) -> None:
-        """Hand on the record that is open, and open another."""
+        """Hand on the open record, and open another."""
         self.finish()
         self.cells, self.first = cells or {}, line.number
 
     def finish(self) -> None:
-        """Hand on the record that is open."""
+        """Hand on the open record."""
         if len(self.cells) >= self.fewest:
-            self.sink.cells(self.first, self.cells)
+            (self.sink.cells if self.certain else self.sink.loose)(self.first, self.cells)
         self.cells, self.first = {}, 0
 
 
@@ -274,7 +273,7 @@ def _line(record: _Loose) -> int:
 
 
 def _recurring(records: list[_Loose]) -> list[_Loose]:
-    """Leave out what was printed once among many records that recur: a message, not a metric."""
+    """Return the records without the layouts that appear once among many that recur: they are messages."""
     often = Counter(frozenset(cells) for _, cells in records)
     if len(records) < _MANY * len(often):
         return records
@@ -282,6 +281,6 @@ def _recurring(records: list[_Loose]) -> list[_Loose]:
 
 
 def _one_format(cells: Mapping[str, str]) -> bool:
-    """Tell whether at least five values have decimals, and all the same number of them: printed with one format."""
+    """Tell whether at least five values have decimals and all of them equally many, as one format prints them."""
     places = [len(cell.rpartition(".")[2]) for cell in cells.values() if _DECIMAL.fullmatch(cell)]
     return len(places) >= 5 and len(set(places)) == 1

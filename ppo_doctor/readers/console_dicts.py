@@ -1,4 +1,7 @@
-"""Dicts as Python prints them: transformers 4 and 5, TRL, ms-swift, slime, ROLL, and configurations."""
+"""Dicts and arrays as Python prints them, on one line or several: records, histories and configurations.
+
+transformers, TRL, ms-swift, slime, ROLL and OpenRLHF print their records as dicts.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +13,32 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from ppo_doctor.model.literals import python_literal
-from ppo_doctor.readers.console_base import Dialect
+from ppo_doctor.readers.console_base import Dialect, Line
+from ppo_doctor.readers.console_several import ITEM
 from ppo_doctor.readers.jsonl import CONFIG_KEYS
 from ppo_doctor.trainers.names import COUNTERS, LONGEST, metric_of, setting_of
 
 if TYPE_CHECKING:
-    from ppo_doctor.readers.console_base import Line, Sink
+    from ppo_doctor.readers.console_base import Sink
 
 _TOKEN = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|[{}\[\]()]|,")
 _OPENING = re.compile(r"""\{ ?(?:['"]|\Z)""")
 #: A paste that lost its first character.
 _NO_BRACE = re.compile(r"""\s*'[^']+': [^{]*\}\s*\Z""")
-#: Words that are no Python literals; quoted they are read as the numbers that they are.
+#: Texts in a dict that are not Python literals: arrays, NumPy scalars, nan, and the words of JSON.
 _WORDS = re.compile(
     r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\""
     r"|\b(?:(?:np|numpy|torch|jnp|jax)\.)?(?:Array|DeviceArray|array|tensor|Tensor)\(([^()]*)\)"
     r"|(?:np|numpy|torch|jnp)\.\w+\(([^()]*)\)|[-+]?\b(?:nan|NaN|inf|Infinity)\b|\b(?:true|false|null)\b"
 )
-#: The one number of an array, perhaps in brackets, and what is said of its type and place behind it.
+#: The only number of an array, perhaps in brackets, and its type and device.
 _ONE = re.compile(r"\s*\[?\s*([-+]?(?:[\d.][\d.eE+-]*|nan|inf))\s*\]?\s*(?:,\s*[A-Za-z].*)?", re.DOTALL)
 _JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
 #: "step 3: {…}" of slime, "✨ Global step 3: {…}" of OpenRLHF
 _COUNTER = re.compile(r"((?:[Gg]lobal[ _])?[Ss]tep|[Ii]ter(?:ation)?|[Rr]ollout|[Ee]pisode)\s*[:#]?\s*(\d+)\s*:?\s*\Z")
 _BEFORE = re.compile(r"(?:.*[\]:>|)]|\s*)\s*\[?\s*\Z|.*\d\s*:?\s*\Z", re.DOTALL)
 _AFTER = re.compile(r"\s*\]?\s*(?:\d+%\|.*)?\Z|\s*\|?\s*\d+/\d+ \[.*|\s*,\s*\Z", re.DOTALL)
-#: The bar that transformers moves to the step of which it then prints the record; other bars are described.
+#: The bar that transformers moves to a step before it prints the record of that step; other bars have a description.
 _STEPS_BAR = re.compile(r"\s*\d{1,3}%\|[^|]*\| *(\d{1,12})/(\d{1,12}) \[")
 #: Between two dicts of a list.
 _NEXT = re.compile(r"\s*,\s*(?=\{)")
@@ -46,66 +50,67 @@ _CONFIG_SIZE = 4
 
 
 class _Bars:
-    """Gives records of transformers, which have an epoch and no step, the step of the bar above them.
+    """Adds the step of the progress bar above to records of transformers, which have an epoch and no step.
 
-    Where a buffer holds records back, several follow one position of the bar, and it says nothing of any.
+    If output was buffered, several records follow one position of the bar. Then none of them gets a step.
     """
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        #: where the bar stands, of how many steps, and those of the run's bar
+        #: position and length of the bar, and length of the run's bar
         self._at = self._of = self._of_run = ""
-        #: the last position under which a record stood, and its names
+        #: the position of the bar above the last record, and the keys of that record
         self._last: tuple[str, frozenset[object]] = "", frozenset()
-        self._held: tuple[int, dict[Any, Any]] | None = None
-        self._told: bool | None = None
+        self._first: tuple[int, dict[Any, Any]] | None = None
+        #: whether the bar moves between records, None until two records are known
+        self._moves: bool | None = None
 
     def look(self, text: str) -> None:
-        """Take a position of the bar of the run."""
+        """Remember the position of the run's bar, if this is one."""
         bar = _STEPS_BAR.match(text)
         if bar is not None and self._of_run in ("", bar[2]):
             self._at, self._of = bar[1], bar[2]
 
     def hand_on(self, number: int, record: dict[Any, Any]) -> None:
         """Hand on a record; the first waits for the second, which shows whether the bar moves between them."""
-        if not self._at or "epoch" not in record or "step" in record or "global_step" in record or self._told is False:
+        if not self._at or "epoch" not in record or "step" in record or "global_step" in record or self._moves is False:
             self._sink.mapping(number, record)
             return
         names = frozenset(record) - {"epoch"}
         again = self._at == self._last[0] and not names.isdisjoint(self._last[1])
         if self._last[0]:
-            self._told = not again if self._told is None else self._told
+            self._moves = not again if self._moves is None else self._moves
             self.finish()
         self._of_run = self._of
         if not self._last[0]:
-            self._held = number, record
-        elif self._told and not again:
+            self._first = number, record
+        elif self._moves and not again:
             self._sink.mapping(number, {"step": int(self._at), **record})
         else:
             self._sink.mapping(number, record)
         self._last = self._at, names
 
     def finish(self) -> None:
-        """Hand on the record that waits."""
-        if self._held is not None:
-            number, record = self._held
-            self._sink.mapping(number, {"step": int(self._last[0]), **record} if self._told else record)
-            self._held = None
+        """Hand on the first record if it still waits."""
+        if self._first is not None:
+            number, record = self._first
+            self._sink.mapping(number, {"step": int(self._last[0]), **record} if self._moves else record)
+            self._first = None
 
 
 class Dicts(Dialect):
-    """Reads dicts, whole or split over lines; what does not read as a literal is never evaluated."""
+    """Reads dicts on one line or split over several; nothing but literals is evaluated."""
 
     def __init__(self, sink: Sink) -> None:
         super().__init__(sink)
         self._open: list[Line] = []
         self._depth = 0
-        #: lines to wait for the end of a dict; less with each that has none
+        #: lines to wait for the end of a dict; halved whenever one does not end
         self._patience = _MOST_LINES
         self._bars = _Bars(sink)
 
     def take(self, line: Line) -> bool:
-        """Read a line that holds a dict, opens one, or goes on with an open one."""
+        """Read a line that holds a dict, opens one, or continues the open one."""
         if "%|" in line.text:
             self._bars.look(line.text)
         if self._open:
@@ -132,13 +137,13 @@ class Dicts(Dialect):
         return True
 
     def finish(self) -> None:
-        """Use what can be had of a dict that is never closed."""
+        """Use the complete values of a dict that is not closed."""
         if self._open:
             self._torn()
         self._bars.finish()
 
     def _is_code(self, line: Line) -> bool:
-        """Tell a brace alone on its line that opens no dict of words, as in the source lines of a traceback."""
+        """Tell whether the open brace is code, as in a traceback: alone on its line, with no key on the next."""
         return len(self._open) == 1 and self._open[0].text.endswith("{") and line.text.lstrip()[:1] not in "'\""
 
     def _go_on(self, line: Line) -> bool:
@@ -157,11 +162,11 @@ class Dicts(Dialect):
         return True
 
     def _torn(self) -> None:
-        """Use the complete values of a dict that is not closed, and give back the lines that are no part of it."""
+        """Use the complete values of a dict that is not closed, and give back the lines that are not part of it."""
         lines, self._open = self._open, []
         first = lines[0]
         start = first.text.index("{")
-        # All lines together, for a dict that a terminal broke; else the first alone, what follows being something else.
+        # A terminal may have broken the dict into all these lines; else only the first belongs to it.
         for used in (lines, lines[:1]):
             text = _joined(used)
             end = _last_comma(text, start)
@@ -176,18 +181,18 @@ class Dicts(Dialect):
         self.sink.given_back += lines[1:]
 
     def _parse_all(self, text: str, start: int, end: int, line: Line) -> bool:
-        """Read a dict of one line, and those that follow it in the same list."""
-        before, found = text[:start], [text[start:end]]
+        """Read a dict on one line, and those that follow it in the same list."""
+        before, dicts = text[:start], [text[start:end]]
         while before.rstrip().endswith("[") and (gap := _NEXT.match(text, end)):
             start, end = gap.end(), closing(text, gap.end())
             if not end:  # the line is cut off in here
                 end = len(text)
                 break
-            found.append(text[start:end])
+            dicts.append(text[start:end])
         if not _AFTER.match(text, end):
             return False
-        read = [self._parse(each, before, line) for each in found]
-        return any(read)
+        used = [self._parse(each, before, line) for each in dicts]
+        return any(used)
 
     def _parse(self, text: str, before: str, line: Line) -> bool:
         record = literal(text)
@@ -215,12 +220,12 @@ class Dicts(Dialect):
 
 
 def _joined(lines: list[Line]) -> str:
-    # A terminal breaks lines within words, pprint behind commas: without a blank both come out right.
+    # A terminal breaks lines within words and pprint after commas: joining without a blank is right for both.
     return "".join(line.text for line in lines)
 
 
 def _line_at(lines: list[Line], offset: int) -> int:
-    """Return which of the joined lines holds the character at an offset."""
+    """Return the index of the line that holds the character at an offset of the joined text."""
     ends = accumulate(len(line.text) for line in lines)
     return next((i for i, end in enumerate(ends) if offset < end), len(lines) - 1)
 
@@ -230,13 +235,13 @@ def _starts_dict(text: str) -> bool:
 
 
 def _depth(text: str) -> int:
-    """Return how many more brackets a line opens than it closes."""
+    """Return the number of brackets that a line opens less those that it closes."""
     words = [match[0] for match in _TOKEN.finditer(text)]
     return sum(word in "{[(" for word in words) - sum(word in "}])" for word in words)
 
 
 def closing(text: str, start: int) -> int:
-    """Return where the brace at `start` is closed, one behind it, or 0 where it is not."""
+    """Return the offset after the brace that closes the one at `start`, or 0 if there is none."""
     depth = 0
     for match in _TOKEN.finditer(text, start):
         depth += match[0] in "{[("
@@ -257,17 +262,17 @@ def _last_comma(text: str, start: int) -> int:
 
 
 def literal(text: str) -> dict[Any, Any] | None:
-    """Return the dict that a text spells, in Python or in JSON, with nan and inf; None for anything else."""
+    """Return the dict that a text holds as Python or JSON, with nan and inf; None for any other text."""
     if '"' not in text and "\\" not in text:
         try:
-            # Ten times as fast as the literal parser, and the same for what transformers prints.
+            # Ten times as fast as the literal parser, with the same result for the dicts of transformers.
             quick = orjson.loads(text.replace("'", '"'))
         except orjson.JSONDecodeError:
             quick = None
         if isinstance(quick, dict) and len(quick) == text.count("':"):
             return quick
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # the compiler's opinion of junk
+        warnings.simplefilter("ignore", SyntaxWarning)  # of the compiler, for junk
         try:
             value = python_literal(_WORDS.sub(_as_literal, text))
         except ValueError:
@@ -288,9 +293,9 @@ def _as_literal(match: re.Match[str]) -> str:
 
 
 def _is_config(record: dict[Any, Any]) -> bool:
-    """Tell a configuration from a record: it holds objects or mostly words, a record numbers.
+    """Tell whether a dict is a configuration: it holds objects or mostly words, while a record holds numbers.
 
-    A result that nests its metrics, as RLlib's does, holds more names of metrics than of settings.
+    A nested dict with more metrics than settings is a record, as RLlib prints it.
     """
     if len(record) <= 2 and any(key in ("data", "metrics") for key in record):
         return False
@@ -301,7 +306,7 @@ def _is_config(record: dict[Any, Any]) -> bool:
 
 
 def _columns(record: dict[Any, Any]) -> dict[str, list[Any]]:
-    """Return the lists of a dict that is a history: most of its values are lists of numbers, and of one length."""
+    """Return the lists of a dict that is a history: most values are lists of numbers of one length. Else nothing."""
     lists = {key: value for key, value in record.items() if isinstance(value, list) and len(value) >= _HISTORY}
     numbers = all(_is_number(each) for value in lists.values() for each in value)
     whole = len(lists) > 1 and 2 * len(lists) > len(record) and len({len(value) for value in lists.values()}) == 1
@@ -309,12 +314,12 @@ def _columns(record: dict[Any, Any]) -> dict[str, list[Any]]:
 
 
 def _nests_metrics(record: dict[Any, Any]) -> bool:
-    """Tell whether more of the numbers in a nested dict have names of metrics alone than names of settings alone."""
+    """Tell whether a nested dict has more numbers named only like a metric than numbers named only like a setting."""
     metrics = settings = 0
     stack: list[tuple[str, dict[Any, Any]]] = [("", record)]
     while stack:
-        above, held = stack.pop()
-        for key, value in held.items():
+        above, node = stack.pop()
+        for key, value in node.items():
             if isinstance(value, dict):
                 stack.append((f"{above}{key}/", value))
             elif _is_number(value):
@@ -329,3 +334,42 @@ def _is_number(value: object) -> bool:
     if isinstance(value, str):
         return bool(re.match(r"\s*[-+]?(?:[\d.]|nan|inf)", value, re.IGNORECASE))
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+#: The first line of a list that continues below, a further line of it, and the most lines of one.
+_LIST_OPENS = re.compile(rf"[^\[\]]*[:=]\s{{0,8}}(?:[\w.]{{1,20}}\()?\[++\s*+{ITEM}[\s,'\d.eE+\-naif]*+\Z")
+_LIST_GOES_ON = re.compile(r"[\[\s,'\d.eE+\-naif]++(?:\][^\[]{0,80})?\Z")
+_MOST_LIST_LINES = 256
+
+
+class Lists(Dialect):
+    """Joins the lines of a printed tensor or array and gives them back as one line."""
+
+    def __init__(self, sink: Sink) -> None:
+        super().__init__(sink)
+        self._open: list[Line] = []
+        #: the last line that was given back; lines up to it are not read again
+        self._refused = 0
+
+    def take(self, line: Line) -> bool:
+        """Read a line that opens a list or continues the open one."""
+        if not self._open:
+            if "[" not in line.text or line.number <= self._refused or not _LIST_OPENS.match(line.text):
+                return False
+            self._open = [line]
+            return True
+        self._open.append(line)
+        if not _LIST_GOES_ON.match(line.text) or len(self._open) > _MOST_LIST_LINES:
+            self.finish()
+        elif "]" in line.text:
+            first, text = self._open[0], " ".join(each.text.strip() for each in self._open)
+            self.sink.given_back.append(Line(first.text[: first.indent] + text, first.number, line.torn))
+            self._open = []
+        return True
+
+    def finish(self) -> None:
+        """Give back the lines of a list that is not closed."""
+        if self._open:
+            self._refused = self._open[-1].number
+            self.sink.given_back += self._open
+            self._open = []

@@ -1,4 +1,4 @@
-"""Messages in a log: how it ended, warnings, early stops, evaluations, plans and the method of its records."""
+"""Messages in a log: exceptions, early stops, warnings, evaluations, planned passes, and the method of its records."""
 
 from __future__ import annotations
 
@@ -15,12 +15,33 @@ if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
     from ppo_doctor.readers.notes import Ledger
 
-#: Characters of a line that are searched, and of a message that are shown.
+#: Characters of a line that are searched, and of a message that are shown, at most.
 _SHOWN = 160
 
 
-class Reading(Protocol):
-    """What reads the log: how many records it has read so far, and where it notes what it met."""
+_BEGIN = "Traceback (most recent call last)"
+#: The prefix that torchrun and Slurm add to each line of a process.
+_RANK = re.compile(r"\[?(?:rank ?)?\d{1,5}\]?:\s?(?=\s|Traceback|[A-Za-z])")
+#: A frame as Python prints it, or as rich does between bars.
+_FRAME = re.compile(r'\s+File "([^"]*)", line (\d+), in (\S+)|\|?\s*(\S+\.py):(\d+) in (\S+)')
+#: The line that ends a traceback: the exception's class, perhaps with its module, and its message.
+_EXCEPTION = re.compile(
+    r"((?:\w+\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Stop)|Exception(?=:))\w*)(?:: (.*))?$"
+)
+#: Messages about a process that was killed or ended without a Python exception.
+_ENDED = re.compile(
+    r"CUDA out of memory|out of memory: killed process|oom[-_ ]kill|\bSIGKILL\b|\bSegmentation fault\b|core dumped"
+    r"|\bNCCL (?:error|watchdog|timeout)|\bncclSystemError|Watchdog caught collective operation timeout"
+    r"|\bworker (?:died|was killed|crashed)|(?:Actor|Worker)(?:Died|Crashed)Error|The actor is dead"
+    r"|DUE TO TIME LIMIT|DUE TO PREEMPTION|exit ?code:? -?9\b|^\s*Killed\s*$",
+    re.IGNORECASE,
+)
+#: Most lines of one traceback.
+_MOST_LINES = 400
+
+
+class Reader(Protocol):
+    """A reader of a log: the number of records so far, and its notes."""
 
     @property
     def records(self) -> int:
@@ -31,35 +52,14 @@ class Reading(Protocol):
         """Return the notes."""
 
 
-_BEGIN = "Traceback (most recent call last)"
-#: What torchrun and Slurm put before each line of a process.
-_RANK = re.compile(r"\[?(?:rank ?)?\d{1,5}\]?:\s?(?=\s|Traceback|[A-Za-z])")
-#: A frame as Python prints it, and as rich does between bars.
-_FRAME = re.compile(r'\s+File "([^"]*)", line (\d+), in (\S+)|\|?\s*(\S+\.py):(\d+) in (\S+)')
-#: The line that ends a traceback: the exception's class, perhaps with its module, and its message.
-_EXCEPTION = re.compile(
-    r"((?:\w+\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Stop)|Exception(?=:))\w*)(?:: (.*))?$"
-)
-#: What systems write of a process that they end, or that ends without an exception of Python's.
-_ENDED = re.compile(
-    r"CUDA out of memory|out of memory: killed process|oom[-_ ]kill|\bSIGKILL\b|\bSegmentation fault\b|core dumped"
-    r"|\bNCCL (?:error|watchdog|timeout)|\bncclSystemError|Watchdog caught collective operation timeout"
-    r"|\bworker (?:died|was killed|crashed)|(?:Actor|Worker)(?:Died|Crashed)Error|The actor is dead"
-    r"|DUE TO TIME LIMIT|DUE TO PREEMPTION|exit ?code:? -?9\b|^\s*Killed\s*$",
-    re.IGNORECASE,
-)
-#: Lines of one traceback.
-_MOST_LINES = 400
-
-
 class Exceptions:
-    """Takes the lines of tracebacks; the last one, or what else a log ends in, is noted where no record follows it."""
+    """Reads tracebacks and other last words of a process; the last one is noted if no record follows it."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
         self._open = 0
         self._frame = ""
-        #: the last exception: its line, its message, and how many records stood before it
+        #: the last exception: its line, its message, and the number of records before it
         self._last: tuple[int, str, int] | None = None
 
     def take(self, line: Line) -> bool:
@@ -75,49 +75,49 @@ class Exceptions:
         if frame := _FRAME.match(text):
             path, number, name = frame[1] or frame[4], frame[2] or frame[5], frame[3] or frame[6]
             self._frame = f"{path.replace(chr(92), '/').rpartition('/')[2]}:{number}, in {name}"
-        elif found := _EXCEPTION.match(text.strip()):
+        elif exception := _EXCEPTION.match(text.strip()):
             where = f" ({self._frame})" if self._frame else ""
-            message = f"{found[1]}: {found[2]}" if found[2] else found[1]
-            self._last, self._open = (line.number, message[:_SHOWN] + where, self._reading.records), 0
-        elif not text[:1].isspace() and not text.startswith(("|", "+")):  # a traceback of which the end is missing
+            message = f"{exception[1]}: {exception[2]}" if exception[2] else exception[1]
+            self._last, self._open = (line.number, message[:_SHOWN] + where, self._reader.records), 0
+        elif not text[:1].isspace() and not text.startswith(("|", "+")):  # the end of the traceback is missing
             self._open = 0
             return False
         return True
 
     def _alone(self, line: Line) -> bool:
-        """Read an exception without its traceback, or what ended the process; a traceback before it has more detail."""
+        """Read an exception without a traceback, or a message about a killed process; an earlier one is preferred."""
         text = line.text[: 2 * _SHOWN].strip()
-        found = _EXCEPTION.match(line.text[: 2 * _SHOWN]) if line.text[:1].isalpha() else None
-        if not (found and found[2]) and not _ENDED.search(text):
+        exception = _EXCEPTION.match(text) if line.text[:1].isalpha() else None
+        if not (exception and exception[2]) and not _ENDED.search(text):
             return False
-        if self._last is None or self._last[2] != self._reading.records:
-            self._last = (line.number, text[:_SHOWN], self._reading.records)
+        if self._last is None or self._last[2] != self._reader.records:
+            self._last = (line.number, text[:_SHOWN], self._reader.records)
         return True
 
     def finish(self) -> None:
-        """Note the exception that the log ends in."""
-        if self._last is not None and self._last[2] == self._reading.records:
+        """Note the last exception if no record follows it."""
+        if self._last is not None and self._last[2] == self._reader.records:
             number, message, _ = self._last
-            self._reading.notes.tell("exception", f"{DIED}: {message}", number)
+            self._reader.notes.tell("exception", f"{DIED}: {message}", number)
 
 
-#: Spinning Up, Stable-Baselines3, and what was written after them: the number is that of the pass that was stopped.
+#: As in Spinning Up and Stable-Baselines3; the number is that of the pass that was stopped.
 _STOPPED = re.compile(r"\bearly[ -]stop(?:ping|ped)\b.{0,20}?\b(?:step|epoch|iteration)\s*[:=]?\s*(\d{1,6})\b", re.I)
-#: DeepSpeed, and apex before it: a step that the loss scaler throws away.
+#: As in DeepSpeed and apex: a step that the loss scaler discards.
 _OVERFLOWED = re.compile(r"\boverflow\b.{0,40}\bskipping step\b", re.IGNORECASE)
-#: transformers, and what was written like it, before the first record.
+#: As in transformers, before the first record.
 _RESUMED = re.compile(
     r"\b(?:continuing|resum(?:ing|ed)) (?:training )?(?:from|at) (?:(?:the |a )?\S*checkpoint|(?:global_?)?step)",
     re.IGNORECASE,
 )
-#: A warning as Python prints it: the category and its message, behind the file and the line that gave it.
+#: A warning as Python prints it: category and message, after the file and the line number.
 _WARNING = re.compile(r"(?:^|[\s:])((?:User|Runtime)Warning): (\S.*)")
-#: Warnings that are noted, one of each text.
+#: Most warnings that are noted, one of each text.
 _MOST_WARNINGS = 4
 
 
 class Messages(Dialect):
-    """Takes lines on early stops, skipped steps, a resumed run and warnings, and notes each kind with its count."""
+    """Counts early stops, skipped steps, a resumed run and warnings, and notes each kind."""
 
     def __init__(self, sink: Sink) -> None:
         super().__init__(sink)
@@ -127,7 +127,7 @@ class Messages(Dialect):
         self._warnings: dict[str, tuple[int, int]] = {}
 
     def take(self, line: Line) -> bool:
-        """Read a message; a record that holds one besides is left to others."""
+        """Read a message; a line that is a record as well is left to other dialects."""
         text = line.text[:_SHOWN]
         if (stopped := _STOPPED.search(text)) and "=" not in line.text:
             self._passes.append(int(stopped[1]))
@@ -142,18 +142,18 @@ class Messages(Dialect):
         return True
 
     def _warning(self, line: Line) -> bool:
-        """Read a warning; those of deprecated names mean nothing for a run."""
+        """Read a warning that is not about a deprecated name."""
         text = line.text[: 3 * _SHOWN]
-        found = _WARNING.search(text) if "Warning: " in text else None
-        if found is None or "deprecated" in found[2]:
+        warning = _WARNING.search(text) if "Warning: " in text else None
+        if warning is None or "deprecated" in warning[2]:
             return False
-        message = f"{found[1]}: {found[2].strip()[:_SHOWN]}"
+        message = f"{warning[1]}: {warning[2].strip()[:_SHOWN]}"
         first, count = self._warnings.get(message, (line.number, 0))
         self._warnings[message] = (first, count + 1)
         return True
 
     def finish(self) -> None:
-        """Note what was met."""
+        """Note each kind of message with its count."""
         tell, first = self.sink.notes.tell, self._first
         if self._passes:
             soon = median_high(self._passes)
@@ -171,21 +171,21 @@ _SCORE = r"(?:[\w@-]+ ){0,3}(?:accuracy|reward|score|return|success(?: rate)?|wi
 _VALUE = rf"({NUMBER} ?%?)"
 #: "Eval accuracy: 0.150 -> 0.800"
 _ARROW = re.compile(rf"({_SCORE})\s*[:=]\s*{_VALUE}\s*(?:->|=>|→)\s*{_VALUE}(?=\s|\Z)", re.IGNORECASE)
-#: "Baseline Avg Reward: 0.150", and in a line after it "GRPO Avg Reward: 0.800"
+#: "Baseline Avg Reward: 0.150", with "GRPO Avg Reward: 0.800" below
 _BEFORE = r"baseline|base(?: model)?|before(?: training)?|untrained(?: model)?|pre-?trained(?: model)?"
 _AFTER = r"after(?: training)?|GRPO|PPO|RLHF|(?:fine-?)?tuned(?: model)?|trained(?: model)?"
 _SIDE = re.compile(rf"(?:({_BEFORE})|(?:{_AFTER}))(?: model)? ({_SCORE})\s*[:=]\s*{_VALUE}", re.IGNORECASE)
-#: Lines within which the second stands after the first, and characters of one.
+#: Most lines from the first score to the second, and characters of a line.
 _NEAR, _LONGEST = 4, 200
 
 
 class Evaluations(Dialect):
-    """Notes scores before and after training, which a script prints once: they are no series."""
+    """Notes scores before and after training, which a script prints once and which are no series."""
 
     _before = "", "", 0
 
     def take(self, line: Line) -> bool:
-        """Read a line that holds both, or the second of two; the first is left to others."""
+        """Read a line with both scores, or the second of two lines; the first is left to other dialects."""
         text = line.text.strip(" \t-*#|>•") if len(line.text) <= _LONGEST else ""
         if both := _ARROW.fullmatch(text):
             return self._tell(line, both[1], both[2], both[3])
@@ -205,7 +205,7 @@ class Evaluations(Dialect):
         return True
 
 
-#: Setting → how a banner writes a number of it: "5 passes x 6 minibatches".
+#: Setting → its number in a banner: "5 passes x 6 minibatches".
 _PLANS = {
     "ppo_epochs": r"(\d{1,3}) (?:(?:ppo|sgd|update|policy) )?(?:epochs?|passes|pass|sweeps?)\b",
     "num_minibatches": r"(\d{1,4}) (?:mini-?batch(?:es)?|chunks?|splits?|shards?)\b",
@@ -213,28 +213,28 @@ _PLANS = {
     r"|generations?|answers?|rollouts?|responses?)\b",
 }
 _PLAN_PATTERNS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _PLANS.items()}
-#: Passes alone may be those over all of the data.
+#: Passes count only together with minibatches: alone, they may be passes over all data.
 _TOGETHER = ("ppo_epochs", "num_minibatches")
 _LONGEST_PLAN = 400
 
 
 class Plans(Dialect):
-    """Reads the line of a banner with passes and minibatches, or with the answers to each prompt."""
+    """Reads the line of a banner with passes and minibatches, or with completions per prompt, as a configuration."""
 
     def take(self, line: Line) -> bool:
-        """Read a line before the first record; one that has passes alone is none."""
+        """Read a line above the first record."""
         if self.sink.records or len(line.text) > _LONGEST_PLAN or not any(map(str.isdigit, line.text)):
             return False
-        found = {name: int(match[1]) for name, at in _PLAN_PATTERNS.items() if (match := at.search(line.text))}
-        if not all(name in found for name in _TOGETHER):
-            found = {name: value for name, value in found.items() if name not in _TOGETHER}
-        if not found or not all(found.values()):
+        planned = {name: int(match[1]) for name, at in _PLAN_PATTERNS.items() if (match := at.search(line.text))}
+        if not all(name in planned for name in _TOGETHER):
+            planned = {name: value for name, value in planned.items() if name not in _TOGETHER}
+        if not planned or not all(planned.values()):
             return False
-        self.sink.config(line.number, found)
+        self.sink.config(line.number, planned)
         return True
 
 
-#: Changes from one method to another that are kept.
+#: Most changes of the method that are kept.
 _MOST_SECTIONS = 100_000
 _NAME = r"[A-Za-z][A-Za-z0-9+ _-]{1,24}?"
 #: "======== DQN ========", "## SAC, seed 3"
@@ -252,12 +252,12 @@ _METHOD_PAIR = re.compile(
 
 
 class Sections(Dialect):
-    """Notes where the method changes, of the records below a line or of the one in it; others read the line, too."""
+    """Notes the lines at which the method of the records changes; other dialects read these lines too."""
 
     _last: str | None = None
 
     def take(self, line: Line) -> bool:
-        """Look at a line."""
+        """Note the method that a line names, and leave the line to other dialects."""
         method = section_of(line.text[:_SHOWN])
         if method is not None and method != self._last and len(self.sink.sections) < _MOST_SECTIONS:
             self._last = method
@@ -267,7 +267,7 @@ class Sections(Dialect):
 
 
 def section_of(text: str) -> str | None:
-    """Return the method that a line names for its records, or for those below it; None for any other line."""
+    """Return the method that a line names for its own record or for those below; None if it names none."""
     if not may_name(text):
         return None
     found = _METHOD_PAIR.search(text) or _RULED.match(text) or _ALONE.match(text) or _FIRST.match(text)

@@ -1,7 +1,8 @@
 """Sentences that repeat in every iteration with other numbers; each number is a column.
 
-A number is named by the words before it in its clause, by those after it if it begins one ("0.4% of the samples"), and
-by the quantity before a bracket ("return -3.2 (worst -9.1)"). "3 of 40 steps" is progress and total.
+A number is named after the words before it in its clause, or after those that follow if it starts the clause ("0.4% of
+the samples"). In brackets, the quantity before the bracket comes first: "return -3.2 (worst -9.1)" holds `return` and
+`return min`. "3 of 40 steps" holds `steps` and `steps planned`.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from ppo_doctor.trainers.phrases import PLANNED
 if TYPE_CHECKING:
     from ppo_doctor.readers.console_base import Line, Sink
 
-#: Characters of a sentence, numbers in it, and sentences of a log; lines after which those that recur are known.
+#: Most characters and numbers of a sentence, most templates of a log, and lines after which the templates are fixed.
 LONGEST, MOST_NUMBERS, MOST_TEMPLATES, LOOKED_AT = 1 << 10, 24, 256, 2_048
-#: Records that are held until it is decided whether they count.
+#: Records that are kept until it is decided whether they count.
 HELD = 512
-#: A sentence of a log of training comes so often, and in such a share of the records of the commonest one.
+#: Fewest occurrences of a template, absolute and as a share of those of the most frequent template.
 OFTEN, SHARE = 4, 0.05
-#: Columns that hold different numbers in a log of training, at least.
+#: Fewest columns with varying numbers in a training log.
 FEWEST = 3
-#: Words that a name keeps: those nearest to its number.
+#: Most words of a name: those nearest to its number.
 MOST_WORDS = 4
 
-#: "-3.2 on average over 16 games": how many samples a number is of, named by what follows.
+#: "-3.2 on average over 16 games": after such words, a number is a sample count named after the words that follow.
 _AVERAGE = frozenset({"average", "averaged", "avg", "mean", "total"})
 _FILLER_WORDS = (
     "a about above again all also an and approximately are around as at be been being below but by current currently"
@@ -61,36 +62,36 @@ _TIMES = re.compile(r"[smuh].*", re.IGNORECASE)
 _OF = re.compile(r" ?(?:(?:out )?of|/) ?", re.IGNORECASE)
 _BREAK = re.compile(r"[,;:|()\[\]{}!?]|\.(?=\s|\Z)| [-–—] ")
 _WORD = re.compile(rf"(?:[^\W\d_]|[∇∂‖])[\w{MARKS}/∇∂‖]*\^?")
-#: Letters right behind a number, which are its unit and no part of the next name: "-0.053m crt 1.53".
+#: Letters directly after a number, which are its unit and no part of the next name: "-0.053m crt 1.53".
 _GLUED = re.compile(r"[^\W\d_]{1,4}(?=[\s,;|)\]])")
-#: How a sentence of an evaluation begins, which tells other numbers than those of training under the same names.
+#: The start of a sentence about an evaluation, whose numbers are not those of training.
 _EVALUATES = re.compile(
     r"\W*(?:eval(?:uation|uated)?|test|probe|validation|greedy|deterministic|pr(?:ue|ü)fung|prueba|prova|essai)\b(?=\W)",
     re.IGNORECASE,
 )
-#: The first word behind a number, which is a unit where it comes again behind the next.
+#: The first word after a number, which is a unit if it recurs after the next number.
 _FIRST = re.compile(r" ?(?:[A-Za-z€$£]{1,12}(?=[ ,]))?")
 
 
 class Sentences(Dialect):
-    """Reads the sentences that recur, those of one iteration as one record; what came once or twice is given back."""
+    """Reads sentences that recur, those of one iteration as one record; other lines are given back."""
 
     def __init__(self, sink: Sink) -> None:
         super().__init__(sink)
-        self._held: list[tuple[Line, str]] = []
+        self._kept: list[tuple[Line, str]] = []
         self._templates: Counter[str] = Counter()
         self._names: dict[str, list[str]] = {}
         self._settled = self._open = self._refused = self._joined = False
-        #: the first of the lines that were read of each sentence that recurs, and how many they are
+        #: the first line and the number of lines of each template
         self._lines: dict[str, tuple[Line, int]] = {}
         self._records: list[tuple[int, dict[str, str]]] = []
-        #: the record that is open, its first line and its sentences
+        #: the open record, its first line and its templates
         self._cells: dict[str, str] = {}
         self._first = 0
         self._holds: set[str] = set()
 
     def take(self, line: Line) -> bool:
-        """Read a sentence with numbers, or hold it back until it is known which of them recur."""
+        """Read a sentence with numbers, or keep it until it is known which templates recur."""
         text = line.text
         if len(text) > LONGEST or line.torn or not any(map(str.isdigit, text)):
             return False
@@ -101,22 +102,22 @@ class Sentences(Dialect):
             self._read(line, template)
             return True
         self._templates[template] += 1
-        self._held.append((line, template))
-        if len(self._held) >= LOOKED_AT:
+        self._kept.append((line, template))
+        if len(self._kept) >= LOOKED_AT:
             self._settle()
         return True
 
     def finish(self) -> None:
-        """Hand on the records, where other dialects found next to none."""
+        """Hand on the records that are left."""
         if not self._settled:
             self._settle()
         self._close()
         self._hand_on()
 
     def _hand_on(self) -> None:
-        """Hand on what is held: records where other dialects found next to none, else parts of those that they found.
+        """Hand on the records if other dialects found few, or join them to loose records that alternate with them.
 
-        Sentences beside other lines that come as often are of the same iterations; all else is counted as not read.
+        Otherwise the sentences are counted as not read.
         """
         if not self._open:
             alone = 2 * self.sink.records <= len(self._records) and self._moving() >= FEWEST
@@ -136,37 +137,37 @@ class Sentences(Dialect):
             self._records = []
 
     def _join(self) -> None:
-        """Hand on what is said of iterations of which other lines are already held."""
+        """Join the records to the loose records of the same iterations."""
         self._records = [(first, cells) for first, cells in self._records if not self.sink.join(first, cells)]
 
     def _moving(self) -> int:
-        """Return how many columns hold different numbers: in other text than a log of training few do."""
+        """Return the number of columns with varying numbers, which is low in text that is no training log."""
         seen: dict[str, set[str]] = {}
         for _, cells in self._records:
             for key, cell in cells.items():
-                held = seen.setdefault(key, set())
-                if len(held) < 2:
-                    held.add(cell)
-        return sum(len(held) > 1 for held in seen.values())
+                values = seen.setdefault(key, set())
+                if len(values) < 2:
+                    values.add(cell)
+        return sum(len(values) > 1 for values in seen.values())
 
     def _settle(self) -> None:
-        """Keep the sentences that recur and read what was held back of them; the rest is given back."""
+        """Fix the templates that recur and read the lines kept of them; the others are given back."""
         enough = max(OFTEN, int(SHARE * max(self._templates.values(), default=0)))
         self._templates = Counter({template: n for template, n in self._templates.items() if n >= enough})
         self._settled = True
-        for line, template in self._held:
+        for line, template in self._kept:
             if template in self._templates:
                 self._read(line, template)
             else:
                 self.sink.given_back.append(line)
-        self._held = []
+        self._kept = []
 
     def _read(self, line: Line, template: str) -> None:
-        body = _body(line.text)
-        if template not in self._names:  # what is said is the same in every line of a template
+        body = body_of(line.text)
+        if template not in self._names:  # the names are the same in every line of a template
             evaluated = "eval " if _EVALUATES.match(body) else ""
-            self._names[template] = [name and evaluated + name for name in _names(body)]
-        cells = dict(_paired(self._names[template], body))
+            self._names[template] = [name and evaluated + name for name in names_of(body)]
+        cells = dict(paired(self._names[template], body))
         if template in self._holds or any(self._cells.get(key, cell) != cell for key, cell in cells.items()):
             self._close()
         self._first = self._first if self._cells else line.number
@@ -184,25 +185,20 @@ class Sentences(Dialect):
 
 
 def template_of(text: str) -> str:
-    """Return a line without its numbers and its alignment: what two lines that say the same of two iterations share."""
-    return " ".join(_NUMBER.sub("#", _body(text)).split())
+    """Return a line with `#` for each number and single blanks: equal for one sentence in two iterations."""
+    return " ".join(_NUMBER.sub("#", body_of(text)).split())
 
 
-def named_numbers(text: str) -> list[tuple[str, str]]:
-    """Return the numbers of a sentence under their names, each name once, but for those of which nothing is said."""
-    body = _body(text)
-    return _paired(_names(body), body)
-
-
-def _paired(names: list[str], body: str) -> list[tuple[str, str]]:
+def paired(names: list[str], body: str) -> list[tuple[str, str]]:
+    """Return the numbers of a body with their names; those without a name are left out."""
     numbers = _NUMBER.findall(body)[:MOST_NUMBERS]
     return [(name, number.replace(",", "")) for name, number in zip(names, numbers, strict=False) if name]
 
 
-def _names(body: str) -> list[str]:
-    """Return the name of each number of a sentence, nothing for one that has none or that of another."""
+def names_of(body: str) -> list[str]:
+    """Return the name of each number of a body, an empty one for a number without a name or with a repeated one."""
     numbers = list(_NUMBER.finditer(body))[:MOST_NUMBERS]
-    found: list[str] = []
+    names: list[str] = []
     depth, at, quantity, planned_of, unit = 0, 0, "", "", ""
     for i, number in enumerate(numbers):
         before = body[at : number.start()]
@@ -211,27 +207,27 @@ def _names(body: str) -> list[str]:
         depth = max(0, depth + before.count("(") - before.count(")"))
         of = counted = _OF.fullmatch(after) is not None
         if not i and before.strip() == "#":
-            name, counted = "step", True  # "#004 J -9.38": what is behind it names the next number
+            name, counted = "step", True  # "#004 J -9.38": the words after it name the next number
         elif planned_of:
             name, planned_of = f"{planned_of} {PLANNED}", ""
         elif of:
             behind = body[numbers[i + 1].end() :] if i + 1 < len(numbers) else ""
-            said = _words(_BREAK.split(behind, maxsplit=1)[0], first=True), _before(before)
-            planned_of = name = next(filter(None, said[::-1] if "/" in after else said), "")
+            candidates = _words(_BREAK.split(behind, maxsplit=1)[0], first=True), _before(before)
+            planned_of = name = next(filter(None, candidates[::-1] if "/" in after else candidates), "")
         else:
             name = _name(before, after.removeprefix(unit) if unit.strip() else after, quantity, inside=depth > 0)
             aside = not _before(before) and _BREAK.search(before) is None
             counted = _counts_samples(before) or (bool(quantity) and aside)
-        found.append("" if name in found else name)
+        names.append("" if name in names else name)
         statistic = bool(quantity) and name.startswith(f"{quantity} ")
         quantity = quantity if depth or counted or statistic else name
         at = number.end() + (len(glued[0]) if (glued := _GLUED.match(after)) else 0)
         unit = first[0] if (first := _FIRST.match(after)) else ""
-    return found
+    return names
 
 
-def _body(text: str) -> str:
-    """Return what a line says, without the time and the level of a logger; "[iter 3]" is a counter."""
+def body_of(text: str) -> str:
+    """Return a line without what a logger adds, with a name for each number; "[iter 3]" becomes a counter."""
     opening = _OPENING.match(text) or _COUNTED.match(text)
     if opening:
         return f"{opening[1]} {opening[2]}, {spelled_out(text[opening.end() :])}"
@@ -240,9 +236,9 @@ def _body(text: str) -> str:
 
 
 def _name(before: str, after: str, quantity: str, *, inside: bool) -> str:
-    """Return the name of a number between two texts, `inside` a bracket behind a quantity or outside of one.
+    """Return the name of a number between two texts.
 
-    Outside, what follows is of the same quantity where nothing but a statistic is said of it.
+    `quantity` comes first in it if the number is `inside` a bracket, or if its only words name a statistic.
     """
     unit = _UNIT.match(after)
     rest = after[unit.end() :] if unit else after
@@ -257,24 +253,24 @@ def _name(before: str, after: str, quantity: str, *, inside: bool) -> str:
 
 
 def _alone(text: str) -> str:
-    """Return the one word of the clause that a number ends, whatever it says: "out 2.4%" between bars."""
+    """Return the word before a number if it is the only one of its clause, even a filler: "out 2.4%" between bars."""
     words = _WORD.findall(_BREAK.split(text)[-1])
     return words[0] if len(words) == 1 else ""
 
 
 def _counts_samples(text: str) -> bool:
-    """Tell whether a number behind a text is how many samples the one before it is of."""
+    """Tell whether the number after a text is the sample count of the number before it."""
     words = _before(text).lower().split()
     return bool(words) and _AVERAGE.issuperset(words) and text[:1] == " "
 
 
 def _before(text: str) -> str:
-    """Return the words of the clause that a number ends."""
+    """Return the words of the clause before a number."""
     return _words(_BREAK.split(text.rstrip(" :=~≈"))[-1], first=False)
 
 
 def _words(clause: str, *, first: bool) -> str:
-    """Return the words that say something, the first or the last of them."""
+    """Return the first or the last words of a clause that are no fillers."""
     spoken = clause.replace("'s", "").replace("\N{RIGHT SINGLE QUOTATION MARK}s", "")
     words = [word for word in _WORD.findall(spoken) if word.lower() not in _FILLER]
     return " ".join(words[:MOST_WORDS] if first else words[-MOST_WORDS:])

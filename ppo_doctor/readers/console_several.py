@@ -1,4 +1,19 @@
-"""Split several numbers under one name into pairs: "mean/max reward 20.1/35.0", "reward 3.1 ± 0.4"."""
+"""Rewriting of a line so that each number has a name of its own.
+
+| written | rewritten |
+| --- | --- |
+| `mean/max reward 20.1/35.0` | `mean reward 20.1, max reward 35.0` |
+| `reward 3.1 ± 0.4` | `reward 3.1, reward std 0.4` |
+| `grad 0.65 -> 0.48` | `grad 0.65, grad after 0.48` |
+| `grad 0.65 (0.48 after clipping)` | `grad 0.65, grad after clipping 0.48` |
+| `steps: 4 of 32` | `steps: 4, steps planned: 32` |
+| `spread 2.2 bit` | `spread bit 2.2` |
+| `Reward: mean=3.1, std=0.4` | `Reward mean=3.1, Reward std=0.4` |
+| `reward -> 3.1` | `reward: 3.1` |
+| `rR:μσmM 0.1 0.2 0.0 0.9` | `rR mean 0.1, rR std 0.2, rR min 0.0, rR max 0.9` |
+| `[('kl', 0.1)]` | `[kl: 0.1]` |
+| `rewards: tensor([1., 1., 4.])` | `rewards: 2.0, rewards std: 1.41…` |
+"""
 
 from __future__ import annotations
 
@@ -6,22 +21,20 @@ import re
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
-from ppo_doctor.readers.console_base import MARKS, Dialect
+from ppo_doctor.readers.console_base import MARKS
 from ppo_doctor.trainers.phrases import PLANNED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ppo_doctor.readers.console_base import Line, Sink
+    from collections.abc import Callable, Sequence
 
 _NUMBER = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?|[-+]?(?:nan|inf)\b"
 _N = rf"(?:{_NUMBER})"
 _WORD = rf"(?:[^\W\d]|[∇∂⟨‖_])[\w{MARKS}∇∂⟩‖]{{0,60}}"
 _END = r"(?=[\s,;|)\]]|\.?\Z|\.\s)"
 _SIGN = r"(?:[ \t]{0,40}+[:=][ \t]{0,40}+| )"
-#: What follows the name of a mean in that of its standard deviation.
+#: The suffix that turns the name of a mean into that of its standard deviation.
 SPREAD = " std"
-#: "mean/median reward 20.1/19.0", "Loss(P/V/E): -0.01/0.07/0.31": names and numbers with as many slashes.
+#: "mean/median reward 20.1/19.0", "Loss(P/V/E): -0.01/0.07/0.31": as many names as numbers.
 _SLASHED = re.compile(
     rf"(?<![\w/.])((?:{_WORD}(?: |(?=\())){{0,2}})\(?({_WORD}(?:/{_WORD})++)\)?((?: {_WORD}){{0,3}})"
     rf"({_SIGN})({_N}(?: ?/ ?{_N})++){_END}"
@@ -30,25 +43,21 @@ _SLASHED = re.compile(
 _SPREAD = re.compile(rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})({_SIGN})({_N}) ?(?:\+/-|±|\+-) ?({_N}){_END}")
 #: "steps done: 4 of 32"
 _EXECUTED = re.compile(rf"(?<![\w./])({_WORD}(?: {_WORD}){{0,3}}) ?[:=] ?(\d++) of (\d++){_END}")
-#: "spread: 2.2 bit": a unit that its name has to say, for the numbers are others than in the unit that all else has
+#: "spread: 2.2 bit": the unit goes into the name, because other logs print the same quantity in nats
 _INFORMATION = re.compile(
     rf"(?<![\w./])({_WORD}(?: {_WORD}){{0,3}})({_SIGN})({_N}) ?((?:[mµμ]|milli)?bits?|(?:[mµμ]|milli)nats?){_END}"
     r"(?!(?:[ \t]*[:=][ \t]*|[ \t]+)[-+.]?\d)"  # a name: "crit 0.06 bits 2.32"
 )
-#: "wob 1.903b step 3.265mb": bits, where thousandths of them stand beside
-_SHORT, _BITS, _MILLIBITS = (re.compile(rf"(\d\.\d++) ?({unit})(?=[\s,;|)]|\Z)") for unit in ("m?b", "b", "mb"))
 _ARROWS = r"(?:[-=]?>|→|⇒|↦)"
-#: "grad 0.65→0.48", "0.65 -> 0.48": a number before something was done to it, and after
+#: "grad 0.65→0.48": a number before and after an operation
 _CHANGED = re.compile(rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})({_SIGN})({_N}) ?{_ARROWS} ?({_N})(?![\d.]|[eE]\d)")
-AFTER = "after"
 #: "grad 0.65 (0.48 after clipping)"
 _THEN = re.compile(
     rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})({_SIGN})({_N}) \(({_N}) ((?:after|before)(?: {_WORD}){{1,2}})\)"
 )
-#: What people set between two things that they print, with a blank on each side, and the size of something ("|g|").
+#: Separators with a blank on each side, and a name between bars ("|g|").
 _APART = re.compile(r"(?<=\S) +(?:::|//|[·‖∥•∙⋅]) +(?=\S)")
 _SIZE = re.compile(r"(?<![^\s(])\|{1,2}([^|\s]{1,20})\|{1,2}(?=[ \t]*[:=]|[ \t]+(?:[-+.\d]|nan\b|inf\b))")
-#: "rR:μσmM 0.00 0.05 0.00 0.77": each letter stands for the statistic of one number; a bar over the x stands behind it
 #: "Reward: mean=3.1, std=0.4"
 _OF_GROUP = re.compile(rf"\b(mean|avg|std|min|max|median) ?= ?({_NUMBER})")
 _GROUPED = re.compile(
@@ -56,20 +65,20 @@ _GROUPED = re.compile(
 )
 #: "reward -> 3.1" names a number; "3.1 -> 2.9" does not
 _ARROW = re.compile(rf"(?<=[A-Za-z_)%]) ?(?:->|=>|→) ?(?={_NUMBER})")
-#: where a terminal had no Greek they are u and s
+#: "rR:μσmM 0.00 0.05 0.00 0.77": a letter for each statistic; the bar of x̄ follows the x; "usmM" in ASCII
 _LETTERED = re.compile(rf"(?<![\w.])({_WORD}):([μxσmM\u0304]{{2,5}}|usmM)((?: {{1,2}}{_N}){{2,4}}){_END}")
 _STATISTICS = {"μ": "mean", "u": "mean", "x": "mean", "σ": "std", "s": "std", "m": "min", "M": "max"}
 #: "statistics:[('average_value', 0.13), ('n_updates', 320)]"
 _TUPLE = re.compile(rf"\('([\w./ ]{{1,100}})', ({_N})\)")
 #: "rewards: tensor([0.25, 2.25], device='cuda:0')", "Score: ['1.5', '2.5']", "episodic_return=[22.]"
-_ITEM = rf"'?{_N}'?"
+ITEM = rf"'?{_N}'?"
 _LIST = re.compile(
     rf"(?<![\w.])({_WORD}(?: {_WORD}){{0,4}})(\s{{0,4}}[:=]\s{{0,8}})(?:[\w.]{{1,20}}\()?"
-    rf"\[++\s*+({_ITEM}(?:(?:[\s,;]++|\.\.+ ?){_ITEM})*+),?\s*+\]++(?:(?:, ?\w+=[\w.':<>]+)*+\))?"
+    rf"\[++\s*+({ITEM}(?:(?:[\s,;]++|\.\.+ ?){ITEM})*+),?\s*+\]++(?:(?:, ?\w+=[\w.':<>]+)*+\))?"
 )
-#: Names of two numbers that are set, not measured.
+#: Names of two numbers that are a setting, not a measured range.
 _OF_SETTINGS = re.compile(r"range|beta|shape|size|bound|limit|dim|layer|hidden|arch|interval", re.IGNORECASE)
-#: What the losses of one list are called by their first letters.
+#: Names of losses by their abbreviations.
 _LOSSES = {
     "p": "policy loss",
     "pi": "policy loss",
@@ -80,44 +89,13 @@ _LOSSES = {
 }
 
 
-def spelled_out(text: str) -> str:
-    """Return a line with a pair for each number that shares its name with others."""
-    if "/" in text:
-        text = _SLASHED.sub(_apart, text)
-    if "±" in text or "+/-" in text or "+-" in text:
-        text = _SPREAD.sub(rf"\1\2\3, \1{SPREAD}\2\4", text)
-    text = _APART.sub(" | ", _SIZE.sub(r"‖\1‖", text) if "|" in text else text)
-    if ">" in text or "→" in text:
-        text = _ARROW.sub(": ", _CHANGED.sub(_before_and_after, text))
-    if "(" in text:
-        text = _THEN.sub(r"\1\2\3, \1 \5\2\4", text)
-    if " of " in text:
-        text = _EXECUTED.sub(rf"\1: \2, \1 {PLANNED}: \3", text)
-    if "mb" in text and _BITS.search(text) and _MILLIBITS.search(text):
-        text = _SHORT.sub(lambda unit: f"{unit[1]} {'mbit' if unit[2] == 'mb' else 'bit'}", text)
-    if "bit" in text or "nat" in text:
-        text = _INFORMATION.sub(r"\1 \4\2\3", text)
-    if "=" in text and ":" in text:
-        text = _GROUPED.sub(_with_group, text)
-    if "σ" in text or ":usmM" in text:
-        text = _LETTERED.sub(_by_letters, text)
-    if "('" in text:
-        text = _TUPLE.sub(r"\1: \2", text)
-    return _LIST.sub(_summary, text) if "[" in text else text
-
-
-def _before_and_after(match: re.Match[str]) -> str:
-    name, sign, before, after = match.groups()
-    return f"{name}{sign}{before}, {name} {AFTER}{sign}{after}"
-
-
 def _with_group(match: re.Match[str]) -> str:
-    """Return statistics behind one name, each with that name."""
-    return _OF_GROUP.sub(lambda found: f"{match[1]} {found[1]}={found[2]}", match[2])
+    """Return the statistics after a name, each with that name in front."""
+    return _OF_GROUP.sub(lambda pair: f"{match[1]} {pair[1]}={pair[2]}", match[2])
 
 
 def _apart(match: re.Match[str]) -> str:
-    """Return numbers as pairs; unchanged where names are not as many, or two counters are a progress ("3/10")."""
+    """Return numbers as pairs; unchanged if the names are not as many, or if all are counters ("3/10")."""
     before, joined, after, sign, values = match.groups()
     names, numbers = joined.split("/"), [number.strip() for number in values.split("/")]
     if len(names) != len(numbers) or all(number.isdigit() for number in numbers):
@@ -139,7 +117,7 @@ def _by_letters(match: re.Match[str]) -> str:
 
 
 def _summary(match: re.Match[str]) -> str:
-    """Return the one number of a list, the ends of a range, or mean and standard deviation of more numbers."""
+    """Return the only number of a list, the ends of a range, or mean and standard deviation of more numbers."""
     name, sign, items = match.groups()
     numbers = [float(item.strip("'")) for item in re.split(r"[\s,;]+|\.\.+ ?", items)]
     if len(numbers) == 2:
@@ -154,47 +132,31 @@ def _summary(match: re.Match[str]) -> str:
 def _spread(numbers: Sequence[float]) -> float:
     try:
         return pstdev(numbers)
-    except (AttributeError, OverflowError, ValueError):  # of infinities there is none
+    except (AttributeError, OverflowError, ValueError):  # infinities have none
         return float("nan")
 
 
-#: A list that goes on in the next lines, these lines, and how many they may be.
-_OPENS = re.compile(rf"[^\[\]]*[:=]\s{{0,8}}(?:[\w.]{{1,20}}\()?\[++\s*+{_ITEM}[\s,'\d.eE+\-naif]*+\Z")
-_GOES_ON = re.compile(r"[\[\s,'\d.eE+\-naif]++(?:\][^\[]{0,80})?\Z")
-_MOST_LINES = 256
+#: The rewritings in order: texts of which a line has to hold one, the pattern, and its replacement.
+_REWRITINGS: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (("/",), _SLASHED, _apart),
+    (("±", "+/-", "+-"), _SPREAD, rf"\1\2\3, \1{SPREAD}\2\4"),
+    (("|",), _SIZE, r"‖\1‖"),
+    ((" ",), _APART, " | "),
+    ((">", "→"), _CHANGED, r"\1\2\3, \1 after\2\4"),
+    ((">", "→"), _ARROW, ": "),
+    (("(",), _THEN, r"\1\2\3, \1 \5\2\4"),
+    ((" of ",), _EXECUTED, rf"\1: \2, \1 {PLANNED}: \3"),
+    (("bit", "nat"), _INFORMATION, r"\1 \4\2\3"),
+    (("=",), _GROUPED, _with_group),
+    (("σ", ":usmM"), _LETTERED, _by_letters),
+    (("('",), _TUPLE, r"\1: \2"),
+    (("[",), _LIST, _summary),
+)
 
 
-class Lists(Dialect):
-    """Joins the lines of one printed tensor or array, and gives them back as one line."""
-
-    def __init__(self, sink: Sink) -> None:
-        super().__init__(sink)
-        self._open: list[Line] = []
-        #: lines up to this one were no list
-        self._refused = 0
-
-    def take(self, line: Line) -> bool:
-        """Read a line that opens a list, or goes on with an open one."""
-        if not self._open:
-            if "[" not in line.text or line.number <= self._refused or not _OPENS.match(line.text):
-                return False
-            self._open = [line]
-            return True
-        self._open.append(line)
-        if not _GOES_ON.match(line.text) or len(self._open) > _MOST_LINES:
-            self.finish()
-        elif "]" in line.text:
-            self._close()
-        return True
-
-    def finish(self) -> None:
-        """Give back the lines of a list that is never closed."""
-        if self._open:
-            self._refused = self._open[-1].number
-            self.sink.given_back += self._open
-            self._open = []
-
-    def _close(self) -> None:
-        first, text = self._open[0], " ".join(line.text.strip() for line in self._open)
-        self.sink.given_back.append(type(first)(first.text[: first.indent] + text, first.number, self._open[-1].torn))
-        self._open = []
+def spelled_out(text: str) -> str:
+    """Return a line rewritten as in the table above."""
+    for signs, pattern, replacement in _REWRITINGS:
+        if any(sign in text for sign in signs):
+            text = pattern.sub(replacement, text)
+    return text

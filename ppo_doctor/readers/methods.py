@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-#: Methods that are none of the PPO family, as folders, files, columns and headings are named after them.
+#: Methods outside the PPO family: the word for each in names of folders, files and columns, and its printed name.
 OTHERS = {
     "a2c": "A2C",
     "a3c": "A3C",
@@ -19,7 +19,7 @@ OTHERS = {
     "vpg": "a vanilla policy gradient",
     "trpo": "TRPO",
 }
-#: What a method of the PPO family is called here, whichever it is.
+#: The printed name of every method of the PPO family.
 PPO = "PPO"
 _FAMILY = re.compile(r"ppo|grpo|rloo|dapo|gspo|reinforce(?:\+\+|[ _-]?(?:pp|plus))")
 _Q_LEARNING = re.compile(r"q[ _.-]?learning")
@@ -28,7 +28,7 @@ _ANY = re.compile(f"{_FAMILY.pattern}|{_Q_LEARNING.pattern}|{'|'.join(OTHERS)}",
 
 
 def may_name(text: str) -> bool:
-    """Tell in one search whether a text can name a method, as few lines of a log do."""
+    """Tell in one search whether a text can name a method, which few lines of a log do."""
     return _ANY.search(text) is not None
 
 
@@ -44,5 +44,5 @@ def other_in(text: str) -> str | None:
 
 
 def method_of(text: str) -> str | None:
-    """Return the method that a text names: one of the family as PPO, else another; None where it names none."""
+    """Return the method that a text names, PPO for any of its family; None if it names none."""
     return PPO if of_family(text) else other_in(text)

@@ -1,7 +1,7 @@
-"""Jupyter notebooks and Kaggle's stream logs: printed output is console text, a Trainer's progress a table.
+"""Jupyter notebooks and Kaggle's stream logs: printed output is console text, the progress of a Trainer a table.
 
-A notebook is written with one line per line of output, so that each record keeps its line in the file; one in a single
-line is parsed as a whole. Code is not read, because a cell may not be what ran last.
+A notebook usually has one line per line of output, so each record keeps its line of the file; a notebook on a single
+line is parsed as a whole. Code is not read, because a cell may have changed since it ran.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from ppo_doctor.readers import Item
     from ppo_doctor.readers.source import Source
 
-#: A notebook in one line is parsed in memory up to this size.
+#: Bytes up to which a notebook on one line is parsed.
 LARGEST = 1 << 28
 _STREAM, _TABLE = "text", "text/html"
 _KEY = re.compile(r'\s*"(text|text/html)": ?(\[|".*)')
 _STRING = re.compile(r'\s*(".*"),?\s*')
 _CODE = re.compile(r'\s*"cell_type": ?"code"')
-#: A table is one of training if its first column counts, or the second.
+#: Names of the first or second column of a table of training.
 _COUNTER = re.compile(r"(?:global[ _])?step|iter(?:ation)?|epoch|episode|update", re.IGNORECASE)
 
 
 class _Output(NamedTuple):
-    """A piece of output: the line of the file, or its number where all stands in one, which kind, and the text."""
+    """A piece of output: its line of the file (its number if the file is a single line), its kind and its text."""
 
     line: int
     kind: str
@@ -42,7 +42,7 @@ class _Output(NamedTuple):
 
 
 def read(source: Source) -> Iterator[Item]:
-    """Yield the records that the cells of a notebook printed; lines that hold none are counted in one note."""
+    """Yield the records that the cells of a notebook printed; lines that are not read are counted in one note."""
     feed = console.Feed(source)
     sink = feed.sink
     tables = _Tables()
@@ -75,7 +75,7 @@ def _outputs(source: Source) -> Iterator[_Output]:
 
 
 def _of_lines(rest: Iterator[tuple[int, bytes]]) -> Iterator[_Output]:
-    """Yield the strings of outputs from the second line on; code stands under another key, in quotes of its own."""
+    """Yield the outputs of a notebook with one string per line, from its second line on; code has another key."""
     kind = ""
     for number, raw in rest:
         line = raw.decode("utf-8", "replace")
@@ -107,7 +107,7 @@ def _of_document(data: bytes) -> Iterator[_Output]:
     except (ValueError, RecursionError):
         return
     cells = document.get("cells", []) if isinstance(document, dict) else []
-    numbers = itertools.count(1)  # of cells and outputs, in place of the lines that there are not
+    numbers = itertools.count(1)  # of cells and outputs, instead of lines
     for cell in cells if isinstance(cells, list) else []:
         outputs = cell.get("outputs") if isinstance(cell, dict) else None
         if isinstance(outputs, list):
@@ -120,14 +120,14 @@ def _of_output(output: object, number: int) -> Iterator[_Output]:
     if not isinstance(output, dict):
         return
     data = output.get("data")
-    held = {_STREAM: output.get("text"), _TABLE: data.get(_TABLE) if isinstance(data, dict) else None}
-    for kind, written in held.items():
+    pieces = {_STREAM: output.get("text"), _TABLE: data.get(_TABLE) if isinstance(data, dict) else None}
+    for kind, written in pieces.items():
         parts = written if isinstance(written, list) else [written]
         yield _Output(number, kind, "".join(part for part in parts if isinstance(part, str)))
 
 
 class _Tables(HTMLParser):
-    """Collects the rows of tables whose first column counts steps, and whose cells are numbers."""
+    """Collects the rows of tables with a counter in one of the first two columns and mostly numbers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,15 +136,15 @@ class _Tables(HTMLParser):
         self._cells: list[str] = []
         self._cell: list[str] | None = None
         self._rows: list[tuple[int, dict[str, str]]] = []
-        #: rows of this cell: a table of progress is shown again with those that came since
+        #: rows of this cell, because a progress table is displayed again with more rows
         self._shown: set[tuple[tuple[str, str], ...]] = set()
 
     def forget(self) -> None:
-        """Begin a cell."""
+        """Start another cell of the notebook."""
         self._shown.clear()
 
     def taken(self) -> list[tuple[int, dict[str, str]]]:
-        """Return the rows that are complete, once."""
+        """Return the complete rows, each once."""
         rows, self._rows = self._rows, []
         return rows
 
@@ -158,7 +158,7 @@ class _Tables(HTMLParser):
             self._cell = []
 
     def handle_data(self, data: str) -> None:
-        """Take the text of a cell."""
+        """Add text to the open cell."""
         if self._cell is not None:
             self._cell.append(data)
 
@@ -173,10 +173,10 @@ class _Tables(HTMLParser):
 
     def _row(self, cells: list[str]) -> None:
         if not self._names:
-            # Notebooks set the slashes of names apart: "rewards / format / mean".
+            # Notebooks print blanks around slashes: "rewards / format / mean".
             self._names = [re.sub(r" ?/ ?", "/", cell) for cell in cells]
             return
-        if not self._names[0] and len(cells) == len(self._names):  # a frame's own numbers of its rows
+        if not self._names[0] and len(cells) == len(self._names):  # the index of a frame
             names, cells = self._names[1:], cells[1:]
         else:
             names = self._names
@@ -189,12 +189,12 @@ class _Tables(HTMLParser):
             self._rows.append((self.line, row))
 
 
-#: Characters of a line that is not ended yet.
+#: Most characters that are kept of an unfinished line.
 _LONGEST = 1 << 18
 
 
 def read_streams(source: Source) -> Iterator[Item]:
-    """Yield the records of the console text in the pieces; each has the line on which its piece stands."""
+    """Yield the records of the text in a stream log; the line of each is that of its piece."""
     feed = console.Feed(source)
     sink = feed.sink
     begun: dict[str, str] = {}
@@ -212,12 +212,12 @@ def read_streams(source: Source) -> Iterator[Item]:
 
 
 def _pieces(raw: bytes) -> Iterator[tuple[str, str]]:
-    """Yield stream and text of the pieces on one line of the file; a damaged one holds none."""
+    """Yield stream and text of the pieces on one line of the file; a damaged line holds none."""
     bare = raw.strip(b" \t\r\0").lstrip(b"[,").rstrip(b"],")
     try:
-        found = json.loads(b"[" + bare + b"]") if bare else []
+        pieces = json.loads(b"[" + bare + b"]") if bare else []
     except (ValueError, RecursionError):
         return
-    for piece in found:
+    for piece in pieces:
         if isinstance(piece, dict) and isinstance(text := piece.get("data"), str):
             yield str(piece.get("stream_name")), text

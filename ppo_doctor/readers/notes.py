@@ -1,4 +1,4 @@
-"""Notes on what a reader dropped: bounded in length, exact in their counts."""
+"""Notes of a reader: on the records that it skipped and the lines that it did not read, bounded, with exact counts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 #: Notes written out per reason; the rest is one note that counts.
 WRITTEN_OUT = 20
-#: Of lines that were not read: those that are looked at, characters that tell a kind, kinds that are remembered, lines
-#: of one kind that are no accident, kinds that are named, and how much of a line is shown.
+#: Limits of `Unread`: lines that are sorted into kinds, characters that define a kind, kinds that are remembered,
+#: fewest lines of a kind that is named, kinds that are named, and characters of a line that are shown.
 LOOKED_AT, LONGEST_KIND, MOST_KINDS, RECURS, MOST_NAMED, SHOWN = 20_000, 400, 256, 4, 5, 80
 _NUMBER = re.compile(r"[-+]?\d[\d.,:eE+-]*")
-#: A line that may hold measurements: a name with a sign and a number, or a word beside a decimal or several numbers.
-#: … but no progress bar: "40%|████      | 4/10 [00:12<00:18".
+#: A progress bar, which holds no measurements: "40%|████      | 4/10 [00:12<00:18".
 _BAR = re.compile(r"\d%\|[^|]*\| *\d+/\d+ \[")
+#: Parts of a line that may hold measurements: a name with a sign and a number, or a word and a decimal.
 _PAIR, _WORD, _DECIMAL = re.compile(r"[^\W\d]\w* ?[:=] ?[-+]?\d"), re.compile(r"[^\W\d]{2}"), re.compile(r"\d\.\d")
 
 
@@ -35,33 +35,33 @@ class _Reason:
 
 
 class Unread:
-    """Lines that were not read: how many, and of those with numbers each kind, which is a line but for its numbers."""
+    """Counts lines that were not read. Lines that differ only in their numbers are of one kind."""
 
     def __init__(self) -> None:
         self.lines = 0
         self._kinds: dict[str, tuple[int, int, str]] = {}
 
     def add(self, text: str, line: int, count: int = 1) -> None:
-        """Take a line, or several of one kind of which it is the first."""
+        """Count a line, or `count` lines of one kind of which this is the first."""
         self.lines += count
         if self.lines > LOOKED_AT or not any(map(str.isdigit, text)) or not _measures(text[:LONGEST_KIND]):
             return
         kind = _NUMBER.sub("#", text[:LONGEST_KIND])
         if kind in self._kinds or len(self._kinds) < MOST_KINDS:
-            known, first, example = self._kinds.get(kind, (0, line, text))
-            self._kinds[kind] = known + count, first, example
+            earlier, first, example = self._kinds.get(kind, (0, line, text))
+            self._kinds[kind] = earlier + count, first, example
 
     def __str__(self) -> str:
-        often = sorted((kind for kind in self._kinds.values() if kind[0] >= RECURS), reverse=True)
+        recurring = sorted((kind for kind in self._kinds.values() if kind[0] >= RECURS), reverse=True)
         named = [
-            f"{count:,} such as line {line} (“{text.strip()[:SHOWN]}”)" for count, line, text in often[:MOST_NAMED]
+            f"{count:,} such as line {line} (“{text.strip()[:SHOWN]}”)" for count, line, text in recurring[:MOST_NAMED]
         ]
-        more = [f"{len(often) - MOST_NAMED} further kinds"] * (len(often) > MOST_NAMED)
+        more = [f"{len(recurring) - MOST_NAMED} further kinds"] * (len(recurring) > MOST_NAMED)
         return f"{self.lines:,}" + (f"; with numbers: {', '.join(named + more)}" if named else "")
 
 
 def _measures(text: str) -> bool:
-    """Tell whether a line looks like one that holds measurements, and not like prose or a formula with a number."""
+    """Tell whether a line may hold measurements, unlike a progress bar, or prose or a formula with one number."""
     if _BAR.search(text):
         return False
     if _PAIR.search(text):
@@ -70,7 +70,7 @@ def _measures(text: str) -> bool:
 
 
 class Ledger:
-    """Notes on one source, at most 20 per reason and then one that counts the rest.
+    """Notes on one source: at most 20 per reason, then one that counts the rest.
 
     The counts of all notes of kind "skipped" add up to the records skipped.
     """
@@ -82,7 +82,7 @@ class Ledger:
 
     @contextmanager
     def about(self, path: str) -> Iterator[None]:
-        """Let notes name another file: that of one metric, in a folder which holds a file for each."""
+        """Let notes name another file meanwhile, as for a folder with one file per metric."""
         before, self.path = self.path, path
         try:
             yield
@@ -90,23 +90,23 @@ class Ledger:
             self.path = before
 
     def skip(self, why: str, line: int | None = None, *, detail: str = "") -> None:
-        """Account for one record that could not be used."""
+        """Note a record that could not be used."""
         text = f"record skipped: {why}{detail and f' ({detail})'}"
         self._add(_Reason("skipped", f"more records skipped: {why}"), why, text, SourceRef(path=self.path, line=line))
 
     def tell(self, what: str, text: str, line: int | None = None, *, kind: NoteKind = "info") -> None:
-        """Note something that cost no record; `what` names the reason that bounds such notes."""
+        """Note something that cost no record; notes of the same reason `what` are bounded together."""
         self._add(_Reason(kind, f"more of the same: {what}"), what, text, SourceRef(path=self.path, line=line))
 
     def tell_once(self, what: str, key: str, text: str, line: int | None = None, *, kind: NoteKind = "info") -> None:
-        """Note something about a key the first time that it happens."""
+        """Note something about a key, once for each reason and key."""
         if (what, key) not in self._seen:
             self._seen.add((what, key))
             source = SourceRef(path=self.path, line=line, key=key)
             self._add(_Reason(kind, f"more keys like that: {what}"), what, text, source)
 
     def notes(self) -> Iterator[Note]:
-        """Yield the notes in the order in which each reason first came up."""
+        """Yield the notes in the order in which their reasons first occurred."""
         for reason in self._reasons.values():
             yield from reason.notes
             rest = reason.count - len(reason.notes)

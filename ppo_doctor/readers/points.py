@@ -1,4 +1,4 @@
-"""Gather single values with a tag and a step into tables with one row per step."""
+"""Collects single values with a tag and a step into tables with one row per step; exact decimals of float32 values."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import FloatArray, IntArray
     from ppo_doctor.readers.notes import Ledger
 
-#: Values gathered before they become tables; takes 40 bytes each.
+#: Values that are collected before they become tables, of 40 bytes each.
 WINDOW = 1 << 20
 STEP, WALL_TIME = "step", "wall_time"
 _OWN = (STEP, WALL_TIME)
-#: What stands for each tag that is not read.
+#: The number of every tag that is not read.
 _UNREAD = -1
 
 
 class Points:
-    """Gathers values by step, whichever order they were written in; hands them on as tables.
+    """Collects values in any order and yields them as tables with a row per step.
 
-    Values of one step form one row, also where the log goes tag by tag. A tag that holds a step twice begins another
-    row, and so does a tag whose steps fall back, as those of a run resumed from a checkpoint do: later rows are later
-    records. A row's line is that of its first value.
+    Values of one step form one row, even if the log is sorted by tag. A second value of a tag for the same step starts
+    another row, and so does a lower step of a tag, as in a run resumed from a checkpoint. Rows are in the order of the
+    records. The line of a row is that of its first value.
     """
 
     def __init__(self, path: str, notes: Ledger) -> None:
@@ -43,18 +43,18 @@ class Points:
         self._last = np.empty(0, dtype=np.int64)
         self._falls = np.empty(0, dtype=np.int64)
         self._parts: list[tuple[IntArray, IntArray, FloatArray, FloatArray, IntArray]] = []
-        self._held = 0
+        self._collected = 0
         self._rows = 0
         self._pass = 0
         self._constants: dict[str, float] = {}
 
     @property
     def full(self) -> bool:
-        """Tell whether it is time to hand on what was gathered."""
-        return self._held >= WINDOW
+        """Tell whether it is time to yield tables."""
+        return self._collected >= WINDOW
 
     def tag(self, name: str) -> int:
-        """Return the number that stands for a tag, a negative one for a tag that is not read."""
+        """Return the number of a tag, negative for a tag that is not read."""
         number = self._tags.get(name)
         if number is None:
             if not self._keys.admit(name):
@@ -64,7 +64,7 @@ class Points:
         return number
 
     def begin(self, constants: Mapping[str, float]) -> None:
-        """Begin another run in the same source: its steps start over, and each of its records holds the constants."""
+        """Start another run of the same source: its steps start over, and each of its records holds the constants."""
         self._constants = dict(constants)
         self._last = np.empty(0, dtype=np.int64)
         self._falls = np.empty(0, dtype=np.int64)
@@ -78,7 +78,7 @@ class Points:
         walls: Iterable[float],
         lines: Iterable[int],
     ) -> None:
-        """Take values in the order of the log; each argument has shape [values]."""
+        """Add values in the order of the log; each argument has shape [values]."""
         part = (
             np.asarray(tags, dtype=np.int64),
             np.asarray(steps, dtype=np.int64),
@@ -91,15 +91,15 @@ class Points:
             part = (part[0][read], part[1][read], part[2][read], part[3][read], part[4][read])
         if len(part[0]):
             self._parts.append(part)
-            self._held += len(part[0])
+            self._collected += len(part[0])
 
     def tables(self, *, final: bool = True) -> Iterator[Table]:
-        """Yield what was gathered; unless final, values of the last step wait for the rest of theirs."""
-        if not self._held:
+        """Yield the collected values; unless `final`, those of the last step are kept until the step is complete."""
+        if not self._collected:
             return
         tags, steps, values, walls, lines = (np.concatenate(column) for column in zip(*self._parts, strict=True))
         cut = len(steps) if final else _last_step(steps)
-        self._parts, self._held = [], 0
+        self._parts, self._collected = [], 0
         self.add(tags[cut:], steps[cut:], values[cut:], walls[cut:], lines[cut:])
         yield from self._tabulated(tags[:cut], steps[:cut], values[:cut], walls[:cut], lines[:cut])
 
@@ -134,7 +134,7 @@ class Points:
         self._rows += len(starts)
 
     def _order(self, tags: IntArray, steps: IntArray) -> tuple[IntArray, IntArray]:
-        """Return for each value how often steps of a tag fell back before it, and how often its own stood before it."""
+        """Return for each value how often steps fell back before it, and how many values its tag had at its step."""
         self._grow()
         order = np.argsort(tags, kind="stable")
         tag, step = tags[order], steps[order]
@@ -152,7 +152,7 @@ class Points:
         turns = np.arange(len(tag)) - np.repeat(runs, np.diff(np.append(runs, len(tag))))
         out = np.empty((2, len(tag)), dtype=np.int64)
         out[:, order] = passes, turns
-        # Once one tag fell back, all that follows is later: also tags whose own steps do not show it.
+        # Once one tag fell back, all later values belong to a later pass, even if their own steps do not fall.
         out[0] = np.maximum.accumulate(np.maximum(out[0], self._pass))
         self._pass = int(out[0, -1])
         return out[0], out[1]
@@ -165,7 +165,7 @@ class Points:
 
 
 def _last_step(steps: IntArray) -> int:
-    """Return where the values of the last step begin; 0 would wait for ever, so a single step is handed on whole."""
+    """Return the index of the first value of the last step, or the end if there is only one step."""
     other = np.flatnonzero(steps != steps[-1])
     return int(other[-1]) + 1 if len(other) else len(steps)
 
@@ -175,7 +175,7 @@ def _changes(*keys: IntArray) -> NDArray[np.bool_]:
 
 
 def _layouts(tags: IntArray) -> Iterator[tuple[Sequence[int], IntArray]]:
-    """Yield each distinct row of tags with the rows that are like it; `tags` has shape [rows, tags of each]."""
+    """Yield each distinct row of tags with the indices of the equal rows; `tags` has shape [rows, tags per row]."""
     if (tags == tags[0]).all():
         yield tags[0].tolist(), np.arange(len(tags))
         return
@@ -187,31 +187,31 @@ def _layouts(tags: IntArray) -> Iterator[tuple[Sequence[int], IntArray]]:
 
 
 def within(step: int) -> int:
-    """Return a step that float64 and int64 hold; raise ValueError for a larger one, which is damage."""
+    """Return the step if float64 holds it exactly; raise ValueError for a larger one, which is damage."""
     if abs(step) > 1 << 53:
         raise ValueError("no step is as large as that")
     return step
 
 
-#: Single precision keeps every decimal of six digits apart.
+#: Single precision distinguishes all decimals of six digits.
 _DIGITS = 6
-#: Powers of ten up to this one are exact in double precision, so that a quotient is the double next to its decimal.
+#: Powers of ten up to this exponent are exact in double precision, so a quotient is the double nearest its decimal.
 _EXACT = 22
 
 
 def written(values: NDArray[np.float32]) -> FloatArray:
-    """Return float32 values as float64: the decimal of at most six digits that is stored as this value, if one is.
+    """Return float32 values as float64: the decimal of at most six digits that rounds to the value, if there is one.
 
-    A learning rate of 0.0003 is stored as 0.000300000014249…; both are the same float32, and only one of them was
-    meant. It also shows the rounding of a metric that was logged in few digits. Other values stay what they are.
+    A learning rate of 0.0003 is stored as 0.000300000014249…, which is the same float32. The decimal also shows the
+    rounding of a metric that was logged with few digits. Other values are unchanged.
     """
     out = values.astype(np.float64)
     usable = np.isfinite(out) & (out != 0.0)
-    held = out[usable]
-    places = _DIGITS - 1 - np.floor(np.log10(np.abs(held)))
+    stored = out[usable]
+    places = _DIGITS - 1 - np.floor(np.log10(np.abs(stored)))
     sure = np.abs(places) <= _EXACT
     power = 10.0 ** np.where(sure, np.abs(places), 0.0)
-    decimal = np.where(places >= 0, np.rint(held * power) / power, np.rint(held / power) * power)
+    decimal = np.where(places >= 0, np.rint(stored * power) / power, np.rint(stored / power) * power)
     meant = sure & (decimal.astype(np.float32) == values[usable])
-    out[usable] = np.where(meant, decimal, held)
+    out[usable] = np.where(meant, decimal, stored)
     return out

@@ -1,4 +1,4 @@
-"""The meaning of a written value (a number, nothing, or a word), and the settings in a text."""
+"""Conversion of written values to numbers or texts, of nested records to flat ones, and of texts to settings."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.readers.notes import Ledger
 
-#: Spellings of "no value here"; a missing value is an absent key, never a NaN. Notebooks of transformers say "No Log".
+#: Spellings of a missing value, which is an absent key and never NaN. Notebooks of transformers print "No Log".
 _ABSENT = frozenset({"", "null", "none", "n/a", "na", "<na>", "-", "--", "\N{EM DASH}", "no log"})
-#: Words that are numbers: booleans, and NaN and infinity as old Windows and YAML spell them (float() reads the rest).
+#: Words that are numbers and that float() does not read: booleans, and NaN and infinity of old Windows and of YAML.
 _WORDS = {"true": 1.0, "false": 0.0, "1.#inf": inf, "-1.#inf": -inf, ".inf": inf, "+.inf": inf, "-.inf": -inf}
 _WORDS |= {"∞": inf, "+∞": inf, "-∞": -inf}
 _WORDS |= dict.fromkeys(("1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind", ".nan"), nan)
@@ -26,7 +26,7 @@ _WRAPPED = (
     r"(?:(?:np|numpy|torch|jnp|jax)\.)?(?:float|int|uint|bool|tensor|Tensor|array|Array|DeviceArray)\w*"
     r"\((?:\[([^][(),]+)\]|([^(),]+))[),].*\Z"
 )
-#: unit behind a number → its factor and what it is read as: shares as fractions, information in nats
+#: unit → its factor, its name, and what the number becomes: shares become fractions, information becomes nats
 _UNITS: Mapping[str, tuple[float, str, str]] = {
     "%": (1e-2, "percent", "a fraction"),
     "‰": (1e-3, "per mille", "a fraction"),
@@ -38,42 +38,42 @@ _UNITS: Mapping[str, tuple[float, str, str]] = {
     "M": (1e6, "millions", "ones"),
     "B": (1e9, "billions", "ones"),
 }
-#: The units as a pattern: signs and words behind a blank, single letters right behind the number.
+#: The units as a pattern: signs, words perhaps after a blank, and letters directly after the number.
 _WORDY = "|".join(unit for unit in _UNITS if len(unit) > 1)
 _LETTERS = "".join(unit for unit in _UNITS if len(unit) == 1 and unit.isalpha())
-#: … A word behind a blank with a number behind it is a name: "crit 0.06 bits 2.32".
+#: A word between a blank and another number is a name: "crit 0.06 bits 2.32".
 SCALED = rf"[%‰]|(?:(?<! )|(?!\w+[ \t:=]{{1,3}}[-+.]?\d))(?:{_WORDY})\b|(?<! )[{_LETTERS}]\b"
 _MEASURED = r"([-+]?(?:\d++(?:,\d{3})*+(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?) ?([%‰\w]{0,9})\Z"
 _OF_TOTAL = r"(\d+) ?/ ?(\d+)\Z"
-#: Names of which a list of two holds the least and the most.
+#: Names whose list of two numbers holds the minimum and the maximum.
 _RANGE = re.compile(r"(?<![a-z])(?:range|span|min_?max|bounds|extremes|interval)(?![a-z])", re.IGNORECASE)
-#: Objects that only wrap the metrics of a record (verl's file logger, ROLL).
+#: Keys of objects that only wrap the metrics of a record (verl's file logger, ROLL).
 _WRAPPERS = frozenset({"data", "metrics"})
-#: Deeper objects are not metrics any more.
+#: Objects nested deeper are not read.
 DEEPEST = 16
 #: Longest text kept, in characters.
 LONGEST_TEXT = 200
 
 
 def parse(text: str) -> float | str | None:
-    """Return the number that a text spells, None for a blank or a null, and the text itself for anything else."""
+    """Return the number that a text spells, None for a missing value, and the text itself for anything else."""
     bare = text.strip(" \t\r\n'\"")
     try:
         value = float(bare)  # NaN and infinity in any case, with or without a sign
     except ValueError:
         lower = bare.lower()
         return None if lower in _ABSENT else _WORDS.get(lower, text)
-    return text if "_" in bare else value  # float() takes 1_000, but nobody logs a number like that
+    return text if "_" in bare else value  # float() reads 1_000, but no log has such numbers
 
 
 class Values:
-    """Turns raw values into floats and texts, and notes each liberty that it takes."""
+    """Converts raw values to floats and texts, and notes each conversion that is not exact or not obvious."""
 
     def __init__(self, notes: Ledger) -> None:
         self._notes = notes
 
     def of_text(self, key: str, text: str, line: int) -> float | str | None:
-        """Return what a written value means: percentages as fractions, "12/400" as 12, `np.float64(3)` as 3."""
+        """Return the value of a text: percentages as fractions, "12/400" as 12, `np.float64(3)` as 3."""
         value = parse(text)
         if isinstance(value, str):
             return self._dressed(key, value.strip(" \t\r\n'\""), line)
@@ -82,7 +82,7 @@ class Values:
         return value
 
     def of_scalar(self, key: str, value: object, line: int) -> float | str | None:
-        """Return a float, a text, or None for null and for what is no scalar (which is noted once per key)."""
+        """Return a float, a text, or None for null and for a list (which is noted once per key)."""
         if value is None or isinstance(value, float):
             return value
         if isinstance(value, int):
@@ -93,11 +93,11 @@ class Values:
         return None
 
     def of_digits(self, digits: str, line: int) -> int | float:
-        """Return the integer that digits spell; a very long one as a float, in its range exact enough."""
+        """Return the integer that digits spell, as a float if it is too long for 64 bits."""
         return int(digits) if len(digits) < 19 else self.of_long_number(digits, line)
 
     def of_long_number(self, digits: str, line: int) -> float:
-        """Return the number that digits spell, infinite with a note where no float is that large."""
+        """Return the float that digits spell; infinity, with a note, if no float is that large."""
         value = float(digits)
         if isinf(value):
             self.overflow(digits[:12] + "…", line)
@@ -127,7 +127,7 @@ class Values:
         return numbers, texts
 
     def note_twice(self, keys: list[str], line: int) -> None:
-        """Note which of the keys of an object stand in it twice."""
+        """Note the keys that occur more than once."""
         for key in (key for key, count in Counter(keys).items() if count > 1):
             text = f"{key} stands twice in a record; the later one wins"
             self._notes.tell_once("they stand twice in a record", key, text, line)
@@ -176,7 +176,7 @@ class Values:
         return text
 
     def _measured(self, key: str, digits: str, unit: str, line: int) -> float:
-        """Return the number that digits, perhaps with a unit, spell."""
+        """Return the number that digits and a unit spell; note the unit."""
         if not unit:
             return float(digits)
         factor, name, target = _UNITS[unit]
@@ -185,9 +185,9 @@ class Values:
 
 
 def planned_of(cells: Mapping[str, str]) -> dict[str, float]:
-    """Return what was planned of what is written as "12/400" of it; of a clock it is the length of the run."""
-    found = {key: re.match(_OF_TOTAL, cell) for key, cell in cells.items() if "/" in cell}
-    return {f"{key} {PLANNED}": float(m[2]) for key, m in found.items() if m and _letters(key) not in CLOCKS}
+    """Return the total of each value written as "12/400", by its key and "planned"; clocks are left out."""
+    matches = {key: re.match(_OF_TOTAL, cell) for key, cell in cells.items() if "/" in cell}
+    return {f"{key} {PLANNED}": float(m[2]) for key, m in matches.items() if m and _letters(key) not in CLOCKS}
 
 
 def _letters(key: str) -> str:
@@ -195,14 +195,14 @@ def _letters(key: str) -> str:
 
 
 def _bounds(key: str, value: object) -> list[tuple[str, object]]:
-    """Return the two numbers of a range, each under its name; anything else as it is."""
+    """Return minimum and maximum of a range under names of their own; any other item unchanged."""
     if isinstance(value, list) and len(value) == 2 and _RANGE.search(key):
         return [(f"{key} min", value[0]), (f"{key} max", value[1])]
     return [(key, value)]
 
 
 def config_values(node: Mapping[str, Any]) -> dict[str, ConfigValue]:
-    """Return the settings of a nested object, keys joined by a dot; lists are kept as their text."""
+    """Return the settings of a nested object, keys joined by dots and lists as text."""
     settings: dict[str, ConfigValue] = {}
     stack: list[tuple[str, Mapping[str, Any], int]] = [("", node, 0)]
     while stack:
@@ -220,14 +220,14 @@ def config_values(node: Mapping[str, Any]) -> dict[str, ConfigValue]:
 _SETTING_ROW = re.compile(r"\s*\|(?P<key>[^|]+)\|(?P<value>.*)\|\s*\Z")
 _SETTING_LINE = re.compile(r"(?P<indent>[ \t]*)(?P<key>[\w./-]+):(?:[ \t]+(?P<value>.*))?\Z")
 _SETTING_WORDS: dict[str, ConfigValue] = {"true": True, "false": False, "none": None, "null": None}
-#: A longer text is no configuration.
+#: The rest of a longer text is not read.
 _LONGEST_SETTINGS = 1 << 20
-#: Settings that a text needs to be taken for a configuration, when it is no table and no JSON.
+#: Fewest settings of a configuration that is neither a table nor JSON.
 _FEWEST_SETTINGS = 3
 
 
 def settings_in(text: str) -> dict[str, ConfigValue]:
-    """Return the settings that a text holds, nested keys joined by a dot; empty for any other text."""
+    """Return the settings of a text in JSON, YAML or a Markdown table, nested keys joined by dots; else nothing."""
     bare = text[:_LONGEST_SETTINGS].strip().removeprefix("<pre>").removesuffix("</pre>").strip("`\n ")
     bare = bare.removeprefix("json\n")
     if bare.startswith("{"):
@@ -237,7 +237,7 @@ def settings_in(text: str) -> dict[str, ConfigValue]:
 
 
 def value_of(text: str) -> ConfigValue:
-    """Return what a setting that was written as text means: a number, a truth value, nothing, or the text."""
+    """Return the value of a setting that was written as text: a number, a boolean, None, or the text."""
     bare = text.strip()
     if bare.lower() in _SETTING_WORDS:
         return _SETTING_WORDS[bare.lower()]
@@ -258,14 +258,14 @@ def _from_json(text: str) -> dict[str, ConfigValue]:
 
 
 def _from_table(lines: list[str]) -> dict[str, ConfigValue]:
-    """Read a markdown table of two columns, of which the first row is a header and the second a rule."""
+    """Return the settings of a Markdown table of two columns, below its header and rule."""
     rows = [match for line in lines if (match := _SETTING_ROW.match(line))]
     cells = [(row["key"].strip(), row["value"]) for row in rows[1:]]
     return {key: value_of(value) for key, value in cells if key.strip("-: ")}
 
 
 def _from_lines(lines: list[str]) -> dict[str, ConfigValue]:
-    """Read indented lines; a key without a value opens a level."""
+    """Return the settings of indented lines, in which a key without a value opens a level."""
     settings: dict[str, ConfigValue] = {}
     levels: list[tuple[int, str]] = []
     for line in filter(str.strip, lines):

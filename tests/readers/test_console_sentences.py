@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.readers.console_sentences import MOST_NUMBERS, named_numbers, template_of
+from ppo_doctor.readers.console_sentences import MOST_NUMBERS, body_of, names_of, paired, template_of
 from ppo_doctor.readers.notes import Unread
+
+
+def named_numbers(text):
+    body = body_of(text)
+    return dict(paired(names_of(body), body))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +39,7 @@ from ppo_doctor.readers.notes import Unread
     ],
 )
 def test_a_number_is_named_by_its_clause(text, cells):
-    assert dict(named_numbers(text)) == cells
+    assert (named_numbers(text)) == cells
 
 
 def test_a_template_is_what_two_iterations_share():
@@ -93,7 +98,7 @@ def test_rarer_sentences_are_counted_as_not_read(reading):
 
 
 def test_a_unit_that_comes_again_is_no_name_and_a_statistic_is_of_what_stands_before_it():
-    cells = dict(named_numbers("cycle 3/20 finished, 99 picks; orchard profit 11.5 EUR on average, -4 EUR worst"))
+    cells = named_numbers("cycle 3/20 finished, 99 picks; orchard profit 11.5 EUR on average, -4 EUR worst")
     assert cells == {
         "cycle": "3",
         "cycle planned": "20",
@@ -123,7 +128,7 @@ def test_the_numbers_of_a_line_are_bounded():
 
 
 def test_letters_right_behind_a_number_are_its_unit_and_no_part_of_the_next_name():
-    named = dict(named_numbers("tot -43.93 dock 0% | aim -0.053m crt 1.5335 r2 +0.107"))
+    named = named_numbers("tot -43.93 dock 0% | aim -0.053m crt 1.5335 r2 +0.107")
     assert named["crt"] == "1.5335"
     assert named["aim"] == "-0.053"
 
@@ -141,14 +146,14 @@ def test_prose_and_formulas_with_a_number_are_no_lines_that_may_hold_metrics():
 
 
 def test_a_number_behind_a_hash_is_a_counter():
-    cells = dict(named_numbers("#004 J -9.38 e_end 134.2cm sat 3% |g| 1.1"))
+    cells = named_numbers("#004 J -9.38 e_end 134.2cm sat 3% |g| 1.1")
     assert cells == {"step": "004", "J": "-9.38", "e_end cm": "134.2", "sat %": "3", "‖g‖": "1.1"}
 
 
 def test_a_counter_that_is_one_word_with_what_it_counts():
     first, second = "d000 | tip 0.29 sd 0.4 | out 2.45%", "d001 | tip 0.33 sd 0.5 | out 0.27%"
     assert template_of(first) == template_of(second)
-    assert dict(named_numbers(second)) == {"d": "001", "tip": "0.33", "tip std": "0.5", "out %": "0.27"}
+    assert (named_numbers(second)) == {"d": "001", "tip": "0.33", "tip std": "0.5", "out %": "0.27"}
 
 
 def test_what_an_evaluation_tells_is_no_training_record(reading):
