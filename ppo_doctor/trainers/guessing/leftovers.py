@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.trainers.assignment import LEAST
-from ppo_doctor.trainers.own_names import PLAINLY, Said, says
+from ppo_doctor.trainers.guessing.abbreviations import Reading, words_of
+from ppo_doctor.trainers.guessing.column_names import PLAINLY, ColumnName, says
+from ppo_doctor.trainers.guessing.relations import of_one_norm
+from ppo_doctor.trainers.guessing.value_forms import LEAST
 from ppo_doctor.trainers.phrases import PLANNED
-from ppo_doctor.trainers.readings import Reading, words_of
-from ppo_doctor.trainers.relations import of_one_norm
 
 if TYPE_CHECKING:
     from ppo_doctor.model.run import FloatArray
-    from ppo_doctor.trainers.assignment import Numbers
+    from ppo_doctor.trainers.guessing.value_forms import Numbers
 
 #: Metrics of what a training earns, and of how far its policy moved.
 EARNINGS = frozenset({"episode_return", "reward_mean", "returns_mean", "reward_total", "success_rate"})
@@ -52,7 +52,7 @@ OF_OPTIMIZERS = frozenset(
 
 def still(
     held: Mapping[str, Numbers],
-    told: Mapping[str, Said],
+    told: Mapping[str, ColumnName],
     chosen: Mapping[str, Reading],
     named: Collection[str],
     open_ones: Collection[str],
@@ -87,7 +87,7 @@ def still(
     return found | {key: Reading(metric=metric, cost=0.0) for key, metric in zip(plain, some, strict=False)}
 
 
-def _is_some_loss(name: Said, metric: str) -> bool:
+def _is_some_loss(name: ColumnName, metric: str) -> bool:
     """Tell whether a name says of a loss of zeros only that it is a loss, or an error, of whatever."""
     losses = {"policy_loss", "value_loss"}
     return (
@@ -97,13 +97,16 @@ def _is_some_loss(name: Said, metric: str) -> bool:
     )
 
 
-def _means(name: Said, metric: str) -> bool:
+def _means(name: ColumnName, metric: str) -> bool:
     """Tell whether a name may mean a metric in all, or one of its words tells the metric from all others."""
     return metric in name.meant or metric in name.marks
 
 
 def without_numbers(
-    columns: Mapping[str, FloatArray], told: Mapping[str, Said], chosen: Mapping[str, Reading], named: Collection[str]
+    columns: Mapping[str, FloatArray],
+    told: Mapping[str, ColumnName],
+    chosen: Mapping[str, Reading],
+    named: Collection[str],
 ) -> dict[str, Reading]:
     """Return what the names of columns mean that never hold a finite number, as of a run that broke at once."""
     taken = {reading.metric for reading in chosen.values()} | set(named)
@@ -121,14 +124,17 @@ def without_numbers(
     return found
 
 
-def _hinted_less(name: Said, metric: str) -> tuple[bool, bool, bool, int]:
+def _hinted_less(name: ColumnName, metric: str) -> tuple[bool, bool, bool, int]:
     """Return how little a name says for a metric: the name that can mean the least else comes first."""
     allowed = name.allowed or frozenset()
     return metric not in name.meant, metric not in allowed, not allowed, len(allowed)
 
 
 def counted(
-    columns: Mapping[str, FloatArray], told: Mapping[str, Said], chosen: Mapping[str, Reading], named: Collection[str]
+    columns: Mapping[str, FloatArray],
+    told: Mapping[str, ColumnName],
+    chosen: Mapping[str, Reading],
+    named: Collection[str],
 ) -> dict[str, Reading]:
     """Return the counts over the whole run: of optimizer steps, and of environment steps, which are many more.
 
@@ -176,7 +182,7 @@ def _of_tokens(key: str) -> bool:
 
 
 def left_for_the_return(
-    held: Mapping[str, Numbers], told: Mapping[str, Said], chosen: Mapping[str, Reading], named: Collection[str]
+    held: Mapping[str, Numbers], told: Mapping[str, ColumnName], chosen: Mapping[str, Reading], named: Collection[str]
 ) -> dict[str, Reading]:
     """Return what a script prints first beside its clocks as its return, where nothing else was read as one.
 
@@ -196,7 +202,7 @@ def left_for_the_return(
     return {}
 
 
-def _speaks_of_another(name: Said) -> bool:
+def _speaks_of_another(name: ColumnName) -> bool:
     """Tell whether a name may mean a metric that is no return, at a cost that is not far-fetched."""
     return any(one.cost <= PLAINLY and metric not in EARNINGS for metric, one in name.meant.items())
 

@@ -9,10 +9,10 @@ import pytest
 
 from ppo_doctor.diagnosis.analyze import read_runs
 from ppo_doctor.runs.reading import Request
-from ppo_doctor.trainers.left_over import settings_shown
+from ppo_doctor.trainers.guessing.inference import infer_columns
+from ppo_doctor.trainers.guessing.leftovers import settings_shown
+from ppo_doctor.trainers.guessing.relations import related
 from ppo_doctor.trainers.phrases import PLANNED
-from ppo_doctor.trainers.relations import related
-from ppo_doctor.trainers.unnamed import by_form
 
 RECORDS = 100
 AT = np.arange(RECORDS)
@@ -75,7 +75,7 @@ WORDS = {
 
 
 def read(columns, named=()):
-    return {key: one.metric for key, one in by_form(columns, named, columns.keys()).items()}
+    return {key: one.metric for key, one in infer_columns(columns, named, columns.keys()).items()}
 
 
 def in_words(held):
@@ -137,7 +137,7 @@ def test_units_and_signs_of_names():
         "V%": 100 * held["explained_variance"],
         "lg": np.log10(held["grad_norm"]),
     }
-    found = by_form(columns, (), columns.keys())
+    found = infer_columns(columns, (), columns.keys())
     ours = {"R": "episode_return", "H": "entropy", "D": "approx_kl", "Y%": "clip_fraction", "lg": "grad_norm"}
     assert ours.items() <= {key: one.metric for key, one in found.items()}.items()
     assert found["V%"].metric == "explained_variance"
@@ -279,5 +279,5 @@ def test_a_cost_that_is_logged_for_the_return_has_its_sign_turned(name, start, s
     columns = {name: np.abs(told["episode_return"]) * np.sign(start)}
     columns |= {"pi_loss": told["policy_loss"], "crit_mse": told["value_loss"], "dkl": told["approx_kl"]}
     columns |= {"snip": told["clip_fraction"], "ent": told["entropy"], "pull": told["grad_norm"]}
-    found = by_form(columns, (), columns)[name]
+    found = infer_columns(columns, (), columns)[name]
     assert (found.metric, found.scale) == ("episode_return", sign)

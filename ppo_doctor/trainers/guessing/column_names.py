@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.trainers.phrases import CLIPPED, PLANNED, apart, by_word, hinted, hints_of, marked, words_for
-from ppo_doctor.trainers.readings import SAYS_NOTHING, Reading, readings, words_of
-from ppo_doctor.trainers.relations import extends
+from ppo_doctor.trainers.guessing.abbreviations import SAYS_NOTHING, Reading, readings, words_of
+from ppo_doctor.trainers.guessing.hints import CLIPPED, apart, by_word, hinted, hints_of, marked, words_for
+from ppo_doctor.trainers.guessing.relations import extends
+from ppo_doctor.trainers.phrases import PLANNED
 
 if TYPE_CHECKING:
     from ppo_doctor.model.run import FloatArray
@@ -145,7 +146,7 @@ _FOR = {"episode_return": ("reward_mean", "returns_mean", "reward_total"), "rati
 
 
 @frozen
-class Said:
+class ColumnName:
     """What a name says of a column: what it may mean, what it is said of, and how its numbers are written."""
 
     meant: Mapping[str, Reading]
@@ -171,7 +172,7 @@ class Said:
         return self.unit == PERCENT
 
 
-def told_by(key: str, keys: Collection[str], language: bool) -> Said:
+def parse_column_name(key: str, keys: Collection[str], language: bool) -> ColumnName:
     """Return what a name says; `keys` are all names of the log."""
     bare = _ACCENT.sub(r"\g<of>", _MEAN.sub(r"\g<of>\g<stem>", key)).replace("%", " ")
     for sign in _LOGARITHMS.values():
@@ -208,7 +209,7 @@ def told_by(key: str, keys: Collection[str], language: bool) -> Said:
     hints = _hints(said, meant)
     if percent and any(one.metric == "entropy" and one.cost <= PLAINLY for one in both):
         allowed = frozenset({"entropy"})  # of the most that it can be
-    return Said(
+    return ColumnName(
         meant=meant,
         allowed=allowed,
         hints=hints,
@@ -278,14 +279,14 @@ def is_outside(key: str, keys: Collection[str]) -> bool:
     return told or not words.isdisjoint(_OUTSIDE)
 
 
-def plain(values: FloatArray, name: Said) -> FloatArray:
+def plain(values: FloatArray, name: ColumnName) -> FloatArray:
     """Return numbers without the unit that their name says."""
     if name.base:
         return np.power(name.base, np.clip(values, -30, 30))
     return values / name.unit
 
 
-def by_words(metric: str, name: Said, reading: Reading | None) -> float:
+def by_words(metric: str, name: ColumnName, reading: Reading | None) -> float:
     """Return what a name says for a metric: by what it may mean in all, or by what its words hint at."""
     weight = sum(HINTED if metric in hint else -MISSED for hint in name.hints if hint)
     if name.group:
@@ -300,22 +301,22 @@ def by_words(metric: str, name: Said, reading: Reading | None) -> float:
     return weight + 3.0 * HINTED * (name.executed and metric in ("optimizer_steps", "epochs_executed"))
 
 
-def alike(metric: str, name: Said) -> Reading | None:
+def alike(metric: str, name: ColumnName) -> Reading | None:
     """Return what a name may mean that is another word for a metric here."""
     return next((name.meant[other] for other in _FOR.get(metric, ()) if other in name.meant), None)
 
 
-def written(metric: str, scale: float, name: Said) -> float:
+def written(metric: str, scale: float, name: ColumnName) -> float:
     """Return the factor for numbers as they are logged: a share in percent is mostly found out by its numbers later."""
     return scale if name.percent and metric not in SHARES_BY_NAME else scale / name.unit
 
 
-def speaks(name: Said, metric: str) -> bool:
+def names_metric(name: ColumnName, metric: str) -> bool:
     """Tell whether a word of a name speaks for a metric, or a count of what was planned beside it."""
     done = name.executed and metric == "optimizer_steps"
     return done or metric in name.meant or metric in LOGGED.get(name.base, ()) or any(metric in h for h in name.hints)
 
 
-def says(name: Said, metric: str) -> bool:
+def says(name: ColumnName, metric: str) -> bool:
     """Tell whether anything in a name speaks for a metric, its unit too where that tells enough."""
-    return speaks(name, metric) or (metric in (name.allowed or ()) and metric not in RARE_SHARES)
+    return names_metric(name, metric) or (metric in (name.allowed or ()) and metric not in RARE_SHARES)

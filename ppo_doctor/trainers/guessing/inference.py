@@ -9,21 +9,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.trainers import assignment
-from ppo_doctor.trainers.assignment import (
-    LEAST,
-    MOST_COLUMNS,
-    OPEN,
-    Fates,
-    Numbers,
-    best,
-    counts_up,
-    described,
-    looks_like_ppo,
-    numbers,
-    solved,
+from ppo_doctor.trainers.guessing import value_forms
+from ppo_doctor.trainers.guessing.abbreviations import Reading, of_other_tasks, of_others, readings
+from ppo_doctor.trainers.guessing.column_names import (
+    FRACTIONS,
+    LOGGED,
+    PLAINLY,
+    UNUSUAL,
+    UNUSUALLY_LARGE,
+    ColumnName,
+    alike,
+    by_words,
+    is_outside,
+    names_metric,
+    parse_column_name,
+    plain,
+    says,
+    written,
 )
-from ppo_doctor.trainers.left_over import (
+from ppo_doctor.trainers.guessing.hints import MARKED, OF_NO_METRIC
+from ppo_doctor.trainers.guessing.leftovers import (
     EARNINGS,
     ENOUGH,
     MOVEMENTS,
@@ -32,25 +37,9 @@ from ppo_doctor.trainers.left_over import (
     still,
     without_numbers,
 )
-from ppo_doctor.trainers.own_names import (
-    FRACTIONS,
-    LOGGED,
-    PLAINLY,
-    UNUSUAL,
-    UNUSUALLY_LARGE,
-    Said,
-    alike,
-    by_words,
-    is_outside,
-    plain,
-    says,
-    speaks,
-    told_by,
-    written,
-)
-from ppo_doctor.trainers.phrases import MARKED, OF_NO_METRIC
-from ppo_doctor.trainers.readings import Reading, of_other_tasks, of_others, readings
-from ppo_doctor.trainers.relations import related
+from ppo_doctor.trainers.guessing.matching import MOST_COLUMNS, OPEN, Candidates, best, looks_like_ppo, solved
+from ppo_doctor.trainers.guessing.relations import related
+from ppo_doctor.trainers.guessing.value_forms import LEAST, Numbers, counts_up, described, numbers
 from ppo_doctor.trainers.units import FAR, THOUSANDTH
 
 if TYPE_CHECKING:
@@ -82,9 +71,9 @@ def is_of_a_policy(keys: Collection[str], named: Collection[str]) -> bool:
     return not EARNINGS.isdisjoint(metrics) and len(metrics & _OF_POLICIES) >= PLAIN_ENOUGH
 
 
-def is_a_picture(
+def is_policy_training(
     chosen: Mapping[str, Reading],
-    told: Mapping[str, Said],
+    told: Mapping[str, ColumnName],
     company: Mapping[tuple[str, str], float],
     named: Collection[str],
 ) -> bool:
@@ -105,14 +94,16 @@ def is_a_picture(
     return len(metrics) >= ENOUGH and (len(ours) > 1 or (len(told_of) >= 3 and not MOVEMENTS.isdisjoint(told_of)))
 
 
-def is_told(chosen: Mapping[str, Reading], told: Mapping[str, Said], named: Collection[str]) -> bool:
+def is_named_policy_training(
+    chosen: Mapping[str, Reading], told: Mapping[str, ColumnName], named: Collection[str]
+) -> bool:
     """Tell whether names alone speak for so many metrics of a policy that no other log has them."""
     by_name = _by_name(chosen, told) | set(named)
     enough = TOLD_AND_EARNED if by_name & EARNINGS else TOLD
     return bool(by_name & MOVEMENTS) and len(by_name & _OF_POLICIES) >= enough
 
 
-def _by_name(chosen: Mapping[str, Reading], told: Mapping[str, Said]) -> set[str]:
+def _by_name(chosen: Mapping[str, Reading], told: Mapping[str, ColumnName]) -> set[str]:
     """Return the metrics that names speak for; letters alone are also those of other things, but for a whole of them.
 
     Open, high, low, close and volume are letters too, of which none is a KL and a share of samples.
@@ -183,7 +174,7 @@ _MOST = {"learning_rate": 0.1}
 PAIRED, _PAIR = 1.2, ("policy_loss", "value_loss")
 
 
-def by_form(
+def infer_columns(
     columns: Mapping[str, FloatArray], named: Collection[str], keys: Collection[str], *, language: bool = False
 ) -> Mapping[str, Reading]:
     """Return key → reading of the columns of a log that looks like a policy's training, nothing where it does not.
@@ -193,7 +184,9 @@ def by_form(
     if any(map(of_others, keys)) or (any(map(of_other_tasks, keys)) and not is_of_a_policy(keys, named)):
         return {}
     lasting = [k for k in keys if k not in columns or not counts_up(columns[k][np.isfinite(columns[k])])]
-    told = {k: told_by(k, lasting, language) for k in columns if not (is_outside(k, keys) or of_other_tasks(k))}
+    told = {
+        k: parse_column_name(k, lasting, language) for k in columns if not (is_outside(k, keys) or of_other_tasks(k))
+    }
     values = {key: plain(columns[key], name) for key, name in list(told.items())[:MOST_COLUMNS]}
     held_numbers = {key: found for key, each in values.items() if (found := numbers(each)) is not None}
     company = related({key: values[key] for key in held_numbers})
@@ -205,24 +198,24 @@ def by_form(
             company[key, "episode_return"] = company.get((key, "episode_return"), 0.0) + SPREAD
     silent = _silent([told[key] for key in held_numbers])
     held = {
-        key: fates
+        key: candidates
         for key, found in held_numbers.items()
-        if (fates := _weighed(key, found, told[key], company, named, silent, language=language))
+        if (candidates := _weighed(key, found, told[key], company, named, silent, language=language))
     }
     held = _paired(_of_one_kind(held, named))
-    spoken = {key: {m for m in fates if speaks(told[key], m)} for key, fates in held.items()}
+    spoken = {key: {m for m in candidates if names_metric(told[key], m)} for key, candidates in held.items()}
     chosen = solved(held, spoken)
     chosen |= still(held_numbers, told, chosen, named, _open(held, chosen))
     chosen |= counted(columns, told, chosen, named)
     chosen |= without_numbers(columns, told, chosen, named)
     formed = any(len(found.known) >= LEAST for found in held_numbers.values())
-    if formed and is_a_picture(_as_rewards(chosen), told, company, named):
+    if formed and is_policy_training(_as_rewards(chosen), told, company, named):
         pass
-    elif formed and is_told(chosen, told, named):  # what forms alone say is none of ours then
+    elif formed and is_named_policy_training(chosen, told, named):  # what forms alone say is none of ours then
         chosen = {k: one for k, one in chosen.items() if says(told[k], one.metric) or (k, one.metric) in company}
     else:  # what names mean in all may be clear nonetheless
         chosen = solved(
-            {key: {m: of for m, of in fates.items() if m in told[key].meant} for key, fates in held.items()}
+            {key: {m: of for m, of in candidates.items() if m in told[key].meant} for key, candidates in held.items()}
         )
         clear = {*named, *(reading.metric for reading in chosen.values())}
         if not looks_like_ppo(clear) or not any(len(key) > 1 for key in (*chosen, *named)):
@@ -230,28 +223,29 @@ def by_form(
     chosen |= left_for_the_return(held_numbers, told, chosen, named)
     settled = {metric for metric in named if metric in ASKED and metric not in EARNINGS}
     if len(chosen) <= len(settled):  # where names say more than forms, what forms alone say is none of ours
-        chosen = {key: reading for key, reading in chosen.items() if speaks(told[key], reading.metric)}
+        chosen = {key: reading for key, reading in chosen.items() if names_metric(told[key], reading.metric)}
     paid = _paid_for_success(chosen, told) if EARNINGS.isdisjoint(named) else chosen
     chosen = _without_costs(_as_rewards(paid), told, columns)
     return {key: one for key, one in chosen.items() if one.metric not in OF_NO_METRIC}
 
 
-def _paired(columns: Mapping[str, Fates]) -> dict[str, Fates]:
+def _paired(columns: Mapping[str, Candidates]) -> dict[str, Candidates]:
     """Return the columns with more weight where one is named for the policy as another is for the critic."""
     forms_of = {
-        metric: {(fates[metric][1].form, key) for key, fates in columns.items() if metric in fates} for metric in _PAIR
+        metric: {(candidates[metric][1].form, key) for key, candidates in columns.items() if metric in candidates}
+        for metric in _PAIR
     }
     alike = {
         metric: {key for form, key in forms_of[metric] if form and any(form == f and key != k for f, k in forms_of[o])}
         for metric, o in (_PAIR, _PAIR[::-1])
     }
     return {
-        key: {m: (weight + PAIRED * (key in alike.get(m, ())), reading) for m, (weight, reading) in fates.items()}
-        for key, fates in columns.items()
+        key: {m: (weight + PAIRED * (key in alike.get(m, ())), reading) for m, (weight, reading) in candidates.items()}
+        for key, candidates in columns.items()
     }
 
 
-def _of_one_kind(held: Mapping[str, Fates], named: Collection[str]) -> Mapping[str, Fates]:
+def _of_one_kind(held: Mapping[str, Candidates], named: Collection[str]) -> Mapping[str, Candidates]:
     """Return the columns with the metrics of one kind of training: with a critic, or by groups of samples.
 
     The kind is that of which names have settled a metric, else the one with the heavier assignment. Lengths are of
@@ -259,7 +253,7 @@ def _of_one_kind(held: Mapping[str, Fates], named: Collection[str]) -> Mapping[s
     """
     named = set(named) - _LENGTHS
     kinds = [
-        {key: {m: fate for m, fate in fates.items() if m not in left} for key, fates in held.items()}
+        {key: {m: fate for m, fate in candidates.items() if m not in left} for key, candidates in held.items()}
         for left, others, ours in ((_OF_GROUPS, _OF_GROUPS, _OF_CRITICS), (_NO_ANSWERS, _OF_CRITICS, _OF_GROUPS))
         if ours.isdisjoint(named) <= others.isdisjoint(named)
     ]
@@ -269,18 +263,18 @@ def _of_one_kind(held: Mapping[str, Fates], named: Collection[str]) -> Mapping[s
 def _weighed(
     key: str,
     found: Numbers,
-    name: Said,
+    name: ColumnName,
     company: Mapping[tuple[str, str], float],
     named: Collection[str],
     silent: float,
     *,
     language: bool,
-) -> Fates:
+) -> Candidates:
     """Return metric → weight and reading of a column, where its numbers and its name are likelier that than none.
 
     One that is likelier a metric again that names have settled is left open.
     """
-    fates: dict[str, tuple[float, Reading]] = {}
+    candidates: dict[str, tuple[float, Reading]] = {}
     fits = _Fits(found)
     again = 0.0
     shown = {metric for of, metric in company if of == key}
@@ -311,14 +305,14 @@ def _weighed(
             continue
         weight += EARNED * (metric in EARNINGS and EARNINGS.isdisjoint(named))
         offset, form = (reading.offset, reading.form) if reading is not None else (0.0, frozenset[str]())
-        fates[metric] = (
+        candidates[metric] = (
             weight + OPEN,
             Reading(metric=metric, cost=0.0, scale=scale, offset=offset, antilog=name.base, form=form),
         )
-    return {metric: fate for metric, fate in fates.items() if fate[0] - OPEN > again}
+    return {metric: fate for metric, fate in candidates.items() if fate[0] - OPEN > again}
 
 
-def _silent(names: Sequence[Said]) -> float:
+def _silent(names: Sequence[ColumnName]) -> float:
     """Return what it weighs for a metric that a column's name does not speak of it, in nats, 0 or less.
 
     Where most names of a log say what they are, one that does not is the task's own.
@@ -330,7 +324,7 @@ def _silent(names: Sequence[Said]) -> float:
 def _expected(metric: str, language: bool) -> float:
     """Return how common a metric is in logs of this kind, in nats below the commonest."""
     other = metric in (_OF_CRITICS if language else _OF_LANGUAGE)
-    return assignment.expected(metric) - OTHER_KIND * other
+    return value_forms.expected(metric) - OTHER_KIND * other
 
 
 class _Fits:
@@ -365,13 +359,15 @@ class _Fits:
         if beyond:
             return -np.inf
         if (form := self._forms.get((scale, offset))) is None:  # few records have none
-            form = self._forms[scale, offset] = assignment.form(found) if len(found.known) >= LEAST else {}
-        fit = assignment.support(metric, form)
+            form = self._forms[scale, offset] = value_forms.form(found) if len(found.known) >= LEAST else {}
+        fit = value_forms.support(metric, form)
         counts = metric == "optimizer_steps" and found.known.min() >= 1
         return max(fit, 0.0) if counts else fit  # whatever stops an update
 
 
-def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None, *, shown: bool) -> tuple[float, float]:
+def _by_numbers(
+    metric: str, fits: _Fits, name: ColumnName, reading: Reading | None, *, shown: bool
+) -> tuple[float, float]:
     """Return how well numbers fit a metric, and by what they have to be multiplied to be it.
 
     `shown` says that another column beside them is what one beside the metric is.
@@ -399,19 +395,19 @@ def _by_numbers(metric: str, fits: _Fits, name: Said, reading: Reading | None, *
     return weight, written(metric, scale, name)
 
 
-def _open(held: Mapping[str, Fates], chosen: Mapping[str, Reading]) -> set[str]:
+def _open(held: Mapping[str, Candidates], chosen: Mapping[str, Reading]) -> set[str]:
     """Return the metrics that a column which stays open may well be."""
-    return {metric for key, fates in held.items() if key not in chosen for metric in fates}
+    return {metric for key, candidates in held.items() if key not in chosen for metric in candidates}
 
 
-def _paid_for_success(chosen: Mapping[str, Reading], told: Mapping[str, Said]) -> dict[str, Reading]:
+def _paid_for_success(chosen: Mapping[str, Reading], told: Mapping[str, ColumnName]) -> dict[str, Reading]:
     """Return readings with a named share of successes as the reward, where nothing named as such is read as one."""
     earned = {key: one.metric for key, one in chosen.items() if one.metric in EARNINGS}
     share = next(
-        (key for key, metric in earned.items() if metric == "success_rate" and speaks(told[key], metric)), None
+        (key for key, metric in earned.items() if metric == "success_rate" and names_metric(told[key], metric)), None
     )
     others = {key for key, metric in earned.items() if metric != "success_rate"}
-    if share is None or any(speaks(told[key], metric) for key in others for metric in EARNINGS):
+    if share is None or any(names_metric(told[key], metric) for key in others for metric in EARNINGS):
         return dict(chosen)
     return {
         key: replace(one, metric="reward_mean") if key == share else one
@@ -421,7 +417,7 @@ def _paid_for_success(chosen: Mapping[str, Reading], told: Mapping[str, Said]) -
 
 
 def _without_costs(
-    chosen: Mapping[str, Reading], told: Mapping[str, Said], columns: Mapping[str, FloatArray]
+    chosen: Mapping[str, Reading], told: Mapping[str, ColumnName], columns: Mapping[str, FloatArray]
 ) -> dict[str, Reading]:
     """Return readings in which a cost that is logged for a return is one with its sign turned."""
     return {

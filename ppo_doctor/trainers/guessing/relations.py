@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.trainers.assignment import LEAST
-from ppo_doctor.trainers.phrases import CLIPPED
-from ppo_doctor.trainers.readings import words_of
+from ppo_doctor.trainers.guessing.abbreviations import words_of
+from ppo_doctor.trainers.guessing.hints import CLIPPED
+from ppo_doctor.trainers.guessing.value_forms import LEAST
 from ppo_doctor.trainers.units import THOUSANDTH
 
 if TYPE_CHECKING:

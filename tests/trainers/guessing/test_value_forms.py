@@ -10,19 +10,10 @@ import numpy as np
 import pytest
 
 from ppo_doctor.model.metrics import METRICS
-from ppo_doctor.trainers import assignment
-from ppo_doctor.trainers.assignment import (
-    OTHER,
-    UNUSUAL,
-    _matched,
-    described,
-    form,
-    log_odds,
-    looks_like_ppo,
-    numbers,
-    support,
-)
-from ppo_doctor.trainers.unnamed import by_form
+from ppo_doctor.trainers.guessing import value_forms
+from ppo_doctor.trainers.guessing.inference import infer_columns
+from ppo_doctor.trainers.guessing.matching import _matched, looks_like_ppo
+from ppo_doctor.trainers.guessing.value_forms import OTHER, UNUSUAL, described, form, log_odds, numbers, support
 
 RECORDS = 120
 
@@ -52,7 +43,7 @@ def log(names, **changed):
 
 
 def found(columns, named=()):
-    return {key: reading.metric for key, reading in by_form(columns, named, columns.keys()).items()}
+    return {key: reading.metric for key, reading in infer_columns(columns, named, columns.keys()).items()}
 
 
 SYMBOLS = {
@@ -148,7 +139,7 @@ AT = np.arange(80)
 NOISE = np.random.default_rng(0)
 
 
-TABLE = json.loads(Path(assignment.__file__).with_name("forms.json").read_text(encoding="utf-8"))
+TABLE = json.loads(Path(value_forms.__file__).with_name("forms.json").read_text(encoding="utf-8"))
 
 
 COLUMNS = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppo_doctor.trainers.own_names import by_words, is_outside, plain, says, told_by
+from ppo_doctor.trainers.guessing.column_names import by_words, is_outside, parse_column_name, plain, says
 
 
 def told(key, *others):
-    return told_by(key, {key, *others}, language=False)
+    return parse_column_name(key, {key, *others}, language=False)
 
 
 def test_a_percent_sign_leaves_shares_and_divides():
