@@ -1,100 +1,98 @@
-"""Assign columns to metrics jointly, by the weights of their candidates."""
+"""Assign columns to metrics jointly: the assignment with the largest sum of weights, as far as it is clear."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
 from ppo_doctor.trainers.guessing.abbreviations import Reading
+from ppo_doctor.trainers.guessing.weights import ENOUGH_POLICY_METRICS, ENOUGH_WITH_PPO, MARGIN, OPEN
 
-#: What it counts, in nats, that a column is none of our metrics, and by how much a reading has to beat all others.
-OPEN, MARGIN = -1.3, 1.3
-#: Columns that are assigned; a script's own log has no more of its own names.
-MOST_COLUMNS = 24
-#: Metrics that only a policy trained by its own old samples has, and those of any method with a policy and a critic.
-_OF_PPO = frozenset(
+#: Metrics that only PPO and its kin have, because they compare a policy with its own old samples.
+_PPO_METRICS = frozenset(
     {"approx_kl", "approx_kl_k1", "approx_kl_max", "probe_kl", "clip_fraction", "ratio_mean", "ratio_max", "ratio_min"}
     | {"ratio_std", "ratio_abs_dev", "clip_range", "ref_kl"}
 )
-_OF_POLICIES = frozenset({"policy_loss", "entropy", "entropy_loss", "value_loss", "explained_variance"})
-#: Metrics that differ in how they are taken, of which a wrong one is no wrong guess.
-_ALIKE = (
+#: Metrics of any method with a policy and a critic.
+_ACTOR_CRITIC_METRICS = frozenset({"policy_loss", "entropy", "entropy_loss", "value_loss", "explained_variance"})
+#: Groups of metrics that differ only in how they are computed: to confuse them is no wrong guess.
+_SAME_QUANTITY = (
     frozenset({"approx_kl", "approx_kl_k1", "approx_kl_k2", "probe_kl"}),
     frozenset({"reward_std", "reward_group_std"}),
     frozenset({"episode_return", "reward_mean", "returns_mean", "reward_total"}),
 )
-#: metric → weight and reading of a column
+#: metric → weight of the metric for a column, in nats, and how the column's numbers are converted to it
 Candidates = Mapping[str, tuple[float, Reading]]
-#: So many metrics of a policy, or one of PPO among so many, make a log one of PPO.
-ENOUGH, ENOUGH_WITH_PPO = 3, 2
+_FORBIDDEN = 1e6
 
 
-def solved(held: Mapping[str, Candidates], spoken: Mapping[str, Collection[str]] | None = None) -> dict[str, Reading]:
-    """Return key → reading of the heaviest assignment, without the columns for which another one is nearly as heavy.
+def solved(columns: Mapping[str, Candidates], named: Mapping[str, Collection[str]] | None = None) -> dict[str, Reading]:
+    """Return column → reading of the best assignment, without the columns for which another one is nearly as good.
 
-    `spoken` are the metrics that the name of each column speaks of. What a name speaks of is not made unclear by
-    columns whose names do not.
+    `named` are the metrics that each column's name suggests. A column whose name suggests its metric is compared only
+    with assignments that give the metric to another column whose name suggests it too.
     """
-    named = spoken or {}
+    named = named or {}
     while True:
-        heaviest, total = best(held)
+        assigned, total = best_assignment(columns)
         clear = {
             key: metric
-            for key, metric in heaviest.items()
-            if total - best(_otherwise(held, key, metric, named))[1] >= MARGIN
+            for key, metric in assigned.items()
+            if total - best_assignment(_alternatives(columns, key, metric, named))[1] >= MARGIN
         }
-        if not (dropped := heaviest.keys() - clear.keys()):
-            return {key: held[key][metric][1] for key, metric in clear.items()}
-        # what an unclear column is likeliest is not given to one that is less like it
-        claimed = {heaviest[key]: held[key][heaviest[key]][0] for key in dropped}
-        held = {
-            key: {m: fate for m, fate in candidates.items() if fate[0] >= claimed.get(m, fate[0])}
-            for key, candidates in held.items()
-            if key not in dropped
+        if not (unclear := assigned.keys() - clear.keys()):
+            return {key: columns[key][metric][1] for key, metric in clear.items()}
+        # the likeliest metric of an unclear column is not given to a column that is less like it
+        claimed = {assigned[key]: columns[key][assigned[key]][0] for key in unclear}
+        columns = {
+            key: {m: each for m, each in candidates.items() if each[0] >= claimed.get(m, each[0])}
+            for key, candidates in columns.items()
+            if key not in unclear
         }
 
 
-def _otherwise(
-    held: Mapping[str, Candidates], key: str, metric: str, spoken: Mapping[str, Collection[str]]
+def _alternatives(
+    columns: Mapping[str, Candidates], key: str, metric: str, named: Mapping[str, Collection[str]]
 ) -> dict[str, Candidates]:
-    """Return the columns, one of them without a metric; of one whose name speaks of it, those that do not as well."""
-    if metric not in spoken.get(key, ()):
-        return {**held, key: _without(held[key], metric)}
+    """Return the candidates of all columns without a metric of one column.
+
+    If the column's name suggests the metric, columns whose names do not suggest it lose it too.
+    """
+    if metric not in named.get(key, ()):
+        return {**columns, key: _without(columns[key], metric)}
     return {
-        of: candidates if of != key and metric in spoken.get(of, ()) else _without(candidates, metric)
-        for of, candidates in held.items()
+        other: candidates if other != key and metric in named.get(other, ()) else _without(candidates, metric)
+        for other, candidates in columns.items()
     }
 
 
-def looks_like_ppo(metrics: Collection[str]) -> bool:
-    """Tell whether metrics are those of PPO or its kin: its ratio, clipping or KL, or a policy's several losses."""
-    ours, policies = _OF_PPO.intersection(metrics), _OF_POLICIES.intersection(metrics)
-    return len(policies) >= ENOUGH or (bool(ours) and len(ours) + len(policies) >= ENOUGH_WITH_PPO)
-
-
 def _without(candidates: Candidates, metric: str) -> Candidates:
-    """Return the candidates of a column without a metric, and without what is the same by another estimator."""
-    same = next((alike for alike in _ALIKE if metric in alike), {metric})
-    return {name: fate for name, fate in candidates.items() if name not in same}
+    """Return candidates without a metric and without those of the same quantity."""
+    same = next((group for group in _SAME_QUANTITY if metric in group), {metric})
+    return {name: each for name, each in candidates.items() if name not in same}
 
 
-def best(columns: Mapping[str, Candidates]) -> tuple[dict[str, str], float]:
-    """Return column → metric of the heaviest assignment, and what it weighs; columns may stay open.
+def looks_like_ppo(metrics: Collection[str]) -> bool:
+    """Tell whether metrics are those of PPO or its kin: a ratio, a clip fraction or a KL, or several losses."""
+    ppo, others = _PPO_METRICS.intersection(metrics), _ACTOR_CRITIC_METRICS.intersection(metrics)
+    return len(others) >= ENOUGH_POLICY_METRICS or (bool(ppo) and len(ppo) + len(others) >= ENOUGH_WITH_PPO)
 
-    Kuhn's and Munkres' algorithm, by shortest augmenting paths; each column has an open place of its own.
+
+def best_assignment(columns: Mapping[str, Candidates]) -> tuple[dict[str, str], float]:
+    """Return column → metric of the assignment with the largest total weight, and that weight, in nats.
+
+    A column may stay open, at the weight `OPEN`. The algorithm is that of Kuhn and Munkres, by shortest augmenting
+    paths.
     """
     keys = list(columns)
     metrics = sorted({metric for candidates in columns.values() for metric in candidates})
     costs = [
-        [-candidates[m][0] if m in candidates else _NEVER for m in metrics]
-        + [-OPEN if place == row else _NEVER for place in range(len(keys))]
+        [-candidates[m][0] if m in candidates else _FORBIDDEN for m in metrics]
+        + [-OPEN if place == row else _FORBIDDEN for place in range(len(keys))]
         for row, candidates in enumerate(columns.values())
     ]
     rows = _matched(costs)
     total = -sum(costs[row][at] for row, at in enumerate(rows))
     return {keys[row]: metrics[at] for row, at in enumerate(rows) if at < len(metrics)}, total
-
-
-_NEVER = 1e6
 
 
 def _matched(costs: list[list[float]]) -> list[int]:
@@ -125,5 +123,5 @@ def _matched(costs: list[list[float]]) -> list[int]:
             at = following
         while at:
             taken_by[at], at = taken_by[before[at]], before[at]
-    found = {row: place for place, row in enumerate(taken_by) if place and row}
-    return [found[row] - 1 for row in range(1, len(costs) + 1)]
+    row_of = {row: place for place, row in enumerate(taken_by) if place and row}
+    return [row_of[row] - 1 for row in range(1, len(costs) + 1)]

@@ -2,8 +2,7 @@
 
 A column is described by some properties, each in few classes: sign, size, course, resolution. `forms.json` holds how
 often a metric's columns have each; `python -m lab.forms` counts it over runs of the lab, published runs and our
-samples. Properties depend on each other, so the sum of their log-odds is multiplied by `TEMPER`, which was fitted with
-the other weights to logs of people's own scripts.
+samples. Properties depend on each other, so the sum of their log-odds is multiplied by `TEMPER`.
 """
 
 from __future__ import annotations
@@ -19,18 +18,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.trainers.guessing.weights import LEAST_RECORDS, SMOOTHING, TEMPER, UNUSUAL_RUNS
 
 if TYPE_CHECKING:
     from ppo_doctor.model.run import FloatArray
 
-#: Records from which on a column has a form.
-LEAST = 16
 #: Columns that are none of the metrics counted.
 OTHER = "other"
-#: By how much the sum of the log-odds of properties is too sure, and what is added to each count of a class.
-TEMPER, SMOOTHING = 0.37, 0.5
-#: How many runs have a column of no form of its metric's: what is wrong with a run is what is unusual in its numbers.
-UNUSUAL = 0.12
 #: Entropy of a normal distribution with a deviation of 1, in nats.
 _UNIT_GAUSSIAN = 0.5 * math.log(2 * math.pi * math.e)
 
@@ -40,7 +34,7 @@ Counts = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 @frozen
 class Numbers:
-    """The finite numbers of a column, and what is asked of them more than once."""
+    """The finite numbers of a column, with their median size, start, end and step."""
 
     known: FloatArray
     size: float
@@ -50,23 +44,23 @@ class Numbers:
 
     @property
     def still(self) -> bool:
-        """Tell whether one number stands in every record."""
+        """Tell whether all numbers are the same."""
         return bool(self.known.min() == self.known.max())
 
     @property
     def zero(self) -> bool:
-        """Tell whether it is 0 in every record, but for what float64 leaves of a sum."""
+        """Tell whether all numbers are 0, up to rounding in float64."""
         return bool((np.abs(self.known) < 1e-12).all())
 
 
 def numbers(values: FloatArray) -> Numbers | None:
-    """Return the numbers of a column, None where there are none, they only count, or say yes and no."""
+    """Return the numbers of a column, None if there are none or it is a counter, a clock or a flag."""
     known = values[np.isfinite(values)]
     return None if not len(known) or counts_up(known) or ticks(known) or is_flag(known) else described(known)
 
 
 def described(known: FloatArray) -> Numbers:
-    """Return what is asked of finite numbers more than once."""
+    """Return finite numbers with their median size, start, end and step."""
     part = max(3, len(known) // 10)
     return Numbers(
         known=known,
@@ -78,13 +72,13 @@ def described(known: FloatArray) -> Numbers:
 
 
 def counts_up(known: FloatArray) -> bool:
-    """Tell whether a column counts what is done: whole numbers, each above the one before but for a restart."""
+    """Tell whether a column is a counter: whole numbers that grow in nine of ten records."""
     return len(known) > 1 and bool((known % 1 == 0).all()) and bool((np.diff(known) > 0).mean() > 0.9)
 
 
 def ticks(known: FloatArray) -> bool:
-    """Tell whether a column is a clock: it begins at a multiple of what it grows by, which is one number throughout."""
-    each = float(known[-1] - known[0]) / (len(known) - 1) if len(known) >= LEAST else 0.0
+    """Tell whether a column is a clock: it grows evenly, and starts at a multiple of its step."""
+    each = float(known[-1] - known[0]) / (len(known) - 1) if len(known) >= LEAST_RECORDS else 0.0
     if not each > 0 or not np.isfinite(each):
         return False
     beside = np.abs(known - known[0] - each * np.arange(len(known)))
@@ -92,8 +86,8 @@ def ticks(known: FloatArray) -> bool:
 
 
 def is_flag(known: FloatArray) -> bool:
-    """Tell whether a column says yes and no: 1 in some records and 0 in all others."""
-    return len(known) >= LEAST and bool(((known == 0) | (known == 1)).all()) and bool(np.ptp(known))
+    """Tell whether a column is a flag: 1 in some records and 0 in all others."""
+    return len(known) >= LEAST_RECORDS and bool(((known == 0) | (known == 1)).all()) and bool(np.ptp(known))
 
 
 def _rough(n: Numbers) -> float:
@@ -106,7 +100,7 @@ LARGEST_START = 1e6
 
 
 def _fresh(n: Numbers) -> float:
-    """Return 1 where the start is the entropy of n even actions, 2 where that of a Gaussian of a round deviation."""
+    """Return 1 if the start is the entropy of n equal actions, 2 if of a Gaussian with a round deviation, else 0."""
     start = float(np.median(n.known[:3]))
     if not abs(start) < LARGEST_START:  # a sum of two huge numbers may be infinite
         return 0.0
@@ -164,7 +158,7 @@ def _log_odds() -> Mapping[str, Mapping[str, Mapping[int, float]]]:
     return log_odds(_counts())
 
 
-#: What people's own scripts log more often than trainers do: the logarithm of the share of 58 scripts that log it.
+#: Metrics that scripts log more often than trainers do: the logarithm of the share of 58 scripts that log them.
 IN_SCRIPTS = {
     "optimizer_steps": -0.6,
     "ratio_max": -0.85,
@@ -204,13 +198,13 @@ def _logs(counted: Mapping[str, float], classes: int) -> list[float]:
 
 
 def support(metric: str, form_of: Mapping[str, int]) -> float:
-    """Return how much likelier numbers of a form are a metric's than something else's, in nats.
+    """Return how much likelier a form is for a metric than for something else, in nats.
 
-    Of a metric of which no columns were counted, and of no form, numbers say nothing. What is unusual speaks against a
-    metric only so far as runs are rare in which it is unusual.
+    It is 0 if no columns of the metric were counted, or the column has no form. An unusual form counts against a
+    metric only as far as runs with unusual columns are rare.
     """
     odds = _log_odds().get(metric)
     if odds is None or not form_of:
         return 0.0
-    told = TEMPER * sum(odds[name][k] for name, k in form_of.items())
-    return math.log(UNUSUAL + (1.0 - UNUSUAL) * math.exp(min(told, 50.0)))
+    weight = TEMPER * sum(odds[name][k] for name, k in form_of.items())
+    return math.log(UNUSUAL_RUNS + (1.0 - UNUSUAL_RUNS) * math.exp(min(weight, 50.0)))

@@ -13,7 +13,8 @@ from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.trainers.guessing import value_forms
 from ppo_doctor.trainers.guessing.inference import infer_columns
 from ppo_doctor.trainers.guessing.matching import _matched, looks_like_ppo
-from ppo_doctor.trainers.guessing.value_forms import OTHER, UNUSUAL, described, form, log_odds, numbers, support
+from ppo_doctor.trainers.guessing.value_forms import OTHER, described, form, log_odds, numbers, support
+from ppo_doctor.trainers.guessing.weights import UNUSUAL_RUNS
 
 RECORDS = 120
 
@@ -166,7 +167,7 @@ def test_a_counter_has_no_form_and_a_few_numbers_say_nothing():
 
 def test_what_is_unusual_speaks_against_a_metric_only_so_far_as_such_runs_are_rare():
     worst = min(support("entropy", form(numbers(column))) for column in (*COLUMNS.values(), np.zeros(80), -1e9 * AT))
-    assert worst >= np.log(UNUSUAL)
+    assert worst >= np.log(UNUSUAL_RUNS)
 
 
 def test_every_class_of_a_form_has_a_weight_for_every_metric():
