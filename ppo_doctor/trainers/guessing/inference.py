@@ -42,6 +42,8 @@ from ppo_doctor.trainers.guessing.weights import (
     DAMAGED,
     EARNED,
     ENOUGH_METRICS,
+    ENOUGH_NAMED,
+    ENOUGH_NAMED_WITH_RETURN,
     ENOUGH_PLAIN,
     FIRST,
     LARGE_VALUES,
@@ -137,26 +139,31 @@ def infer_columns(
     measured = {key: each for key, of_key in values.items() if (each := numbers(of_key)) is not None}
     relations = _relations({key: values[key] for key in measured}, named, keys)
     unnamed = _unnamed_weight([names[key] for key in measured])
-    candidates = {
+    weighed = {
         key: found
         for key, each in measured.items()
         if (found := _weighed(key, each, names[key], relations, named, unnamed, language=language))
     }
-    candidates = _of_one_kind(candidates, named)
+    candidates = _of_one_kind(weighed, named)
     chosen = solved(candidates, {key: {m for m in of if names_metric(names[key], m)} for key, of in candidates.items()})
     open_metrics = {metric for key, of in candidates.items() if key not in chosen for metric in of}
     chosen |= zero_columns(measured, names, chosen, named, open_metrics)
     chosen |= run_counters(columns, names, chosen, named)
     chosen |= unfilled_columns(columns, names, chosen, named)
-    if not (
-        any(len(each.known) >= LEAST_RECORDS for each in measured.values())
-        and _is_policy_training(_as_rewards(chosen), names, relations, named)
-    ):  # what names abbreviate may be clear nonetheless
+    formed = any(len(each.known) >= LEAST_RECORDS for each in measured.values())
+    if formed and _is_policy_training(_as_rewards(chosen), names, relations, named):
+        pass
+    elif formed and _is_named_policy_training(chosen, names, named):  # columns that only their form suggests are others
+        chosen = {k: one for k, one in chosen.items() if suggests(names[k], one.metric) or (k, one.metric) in relations}
+    else:  # what names abbreviate may be clear nonetheless
         chosen = solved({key: {m: of[m] for m in of if m in names[key].meant} for key, of in candidates.items()})
         clear = {*named, *(reading.metric for reading in chosen.values())}
         if not looks_like_ppo(clear) or not any(len(key) > 1 for key in (*chosen, *named)):
             return {}
     chosen |= return_left_over(measured, names, chosen, named)
+    if len(chosen) <= len({metric for metric in named if metric in _INFERRED and metric not in EARNINGS}):
+        # the log has known names, so that unknown ones are other quantities
+        chosen = {key: reading for key, reading in chosen.items() if names_metric(names[key], reading.metric)}
     chosen = _without_costs(_as_rewards(chosen), names, columns)
     return {key: one for key, one in chosen.items() if one.metric not in OF_NO_METRIC}
 
@@ -211,6 +218,15 @@ def _is_policy_training(
         len(by_relation & {"approx_kl", "clip_fraction", "ratio_abs_dev"}) > 1
         or (len(suggested) >= 3 and not MOVEMENTS.isdisjoint(suggested))
     )
+
+
+def _is_named_policy_training(
+    chosen: Mapping[str, Reading], names: Mapping[str, ColumnName], named: Collection[str]
+) -> bool:
+    """Tell whether names alone suggest more metrics of a policy than any other log has."""
+    by_name = _suggested_by_names(chosen, names) | set(named)
+    enough = ENOUGH_NAMED_WITH_RETURN if by_name & EARNINGS else ENOUGH_NAMED
+    return bool(by_name & MOVEMENTS) and len(by_name & _OF_POLICIES) >= enough
 
 
 def _suggested_by_names(chosen: Mapping[str, Reading], names: Mapping[str, ColumnName]) -> set[str]:

@@ -57,8 +57,11 @@ def related(columns: Mapping[str, FloatArray]) -> dict[tuple[str, str], float]:
             unrelated = TOGETHER > rank > AGAINST
             changes = 0.0 if unrelated else _correlation(np.diff(ranks[one]), np.diff(ranks[other]))
             _add_correlated(one, values, other, others, (rank, changes), add)
+            if is_kin(one, other) and _are_bounds_of_ratio(values, others):
+                add(one, "ratio_min", 3.0 * RELATED)
+                add(other, "ratio_max", 3.0 * RELATED)
     for key, metric in list(weights):
-        if metric == "ratio_abs_dev":  # it rises with clipping as a KL does
+        if metric == "ratio_abs_dev":  # it rises with the clip fraction as a KL does
             weights.pop((key, "approx_kl"), None)
     return weights
 
@@ -197,6 +200,14 @@ def _is_clipped(after: FloatArray, before: FloatArray, first: bool) -> bool:
     same = float(np.isclose(a, b, rtol=0.02).mean())
     steady = a.std() < 0.4 * b.std() and a.std() <= 0.15 * a.mean()
     return (same < 1.0 or first) and bool(steady or same > 0.05)
+
+
+def _are_bounds_of_ratio(least: FloatArray, most: FloatArray) -> bool:
+    """Tell whether 1 lies between two columns in every record, as it does between the bounds of ratios."""
+    both = np.isfinite(least) & np.isfinite(most)
+    a, b = least[both], most[both]
+    count = bool((b % 1 == 0).all())
+    return bool(len(a) >= LEAST_RECORDS and (a >= 0).all() and (a <= 1).all() and (b >= 1).all() and not count)
 
 
 def _is_term(part: FloatArray, whole: FloatArray) -> bool:

@@ -84,5 +84,7 @@ ENOUGH_POLICY_METRICS, ENOUGH_WITH_PPO = 3, 2
 ENOUGH_METRICS = 5
 #: Metrics that names or relations suggest, in a log without one of the four parts of a training.
 MANY_SUGGESTED = 6
+#: Metrics of policies that names alone have to suggest if the log lacks a part, and with a return.
+ENOUGH_NAMED, ENOUGH_NAMED_WITH_RETURN = 5, 4
 #: Metrics of policies that plain names have to mean if a word of another task is logged beside them.
 ENOUGH_PLAIN = 2
