@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-#: What a log may hold that none of our metrics stands for, and that words and other columns tell: it takes no other's
-#: place then.
+#: Columns that are no metric of ours but are recognised, so that no metric is given to them.
 OF_NO_METRIC = CLIPPED, MEAN_ABSOLUTE = "grad_norm_clipped", "advantages_abs_mean"
-#: What no metric stands for either, and columns of it many: the task's own quantities.
+#: The task's own quantities.
 OF_THE_TASK = "task"
-#: what a word hints at → the metrics that its column may be.
+#: concept → the metrics that its words suggest
 _METRICS: Mapping[str, str] = {
     "return": "episode_return reward_mean",
     "reward": "episode_return reward_mean reward_std",
@@ -52,7 +51,7 @@ _METRICS: Mapping[str, str] = {
     "smallest": "ratio_min",
     "task": OF_THE_TASK,
 }
-#: metric → the concept without a word of which, beside another that hints at it, no name means it.
+#: metric → the concept whose word a name needs, beside another word that suggests the metric
 _MARKS: Mapping[str, str] = {
     "kl_term": "term",
     CLIPPED: "after",
@@ -83,7 +82,7 @@ def _table() -> Mapping[str, Mapping[str, str]]:
 
 @cache
 def by_word() -> Mapping[str, frozenset[str]]:
-    """Return word → the metrics that it hints at: those of each concept that it stands under."""
+    """Return word → the metrics that it suggests: those of each of its concepts."""
     found: dict[str, frozenset[str]] = {}
     for concept, metrics in _METRICS.items():
         for word in words_for(concept):
@@ -91,18 +90,18 @@ def by_word() -> Mapping[str, frozenset[str]]:
     return found
 
 
-#: Letters by which papers and scripts call an importance ratio.
+#: Letters for an importance ratio in papers and scripts.
 RATIOS = frozenset("rwq")
-#: Letters that two forms of a word have in common: "snip" and "snipped"; of a word that is cut short: "rec".
+#: Letters that two forms of a word share, at least ("snip", "snipped"), and letters of a shortened word ("rec").
 STEM, CUT_SHORT = 4, 3
-#: Words of three letters, and short forms, that are no beginning of another word.
+#: Short words that are no shortened form of another word.
 _WHOLE_WORDS = (
     "run med exp max min avg num per pre all new old raw sub set log abs out now day val err tot std"
     " dev obs act env buf tst trn eta tau phi psi chi rho adv mov cum end top low big one two his win"
     " mem idx fps sps sec len pct bit nat ent kld div pen dif rat net enc dec lag gap lim hit map key sum"
 )
 _WHOLE = frozenset(_WHOLE_WORDS.split())
-#: Letters of a word that is known behind, or before, a letter or two of something else: "vfit", "nopt".
+#: Letters of a known word after or before one other letter ("vfit", "nopt"), and of both together at most.
 WHOLE, SHORT = 3, 5
 _VOWELS = re.compile(r"[aeiou]")
 _DOUBLED = re.compile(r"(.)\1")
@@ -110,7 +109,7 @@ _DOUBLED = re.compile(r"(.)\1")
 
 @cache
 def hinted(word: str) -> frozenset[str]:
-    """Return the metrics that a word, or another form of it, hints at; nothing for a word that nobody knows."""
+    """Return the metrics that a word, or another form of it, suggests; nothing for an unknown word."""
     hints = by_word()
     if word in hints or len(word) < CUT_SHORT or word in _WHOLE:
         return hints.get(word, frozenset())
@@ -129,11 +128,11 @@ def _consonants(word: str) -> str:
 
 @cache
 def hints_of(word: str) -> tuple[frozenset[str], ...]:
-    """Return what a word hints at, or what each of two known words hints at that are written as one."""
+    """Return the metrics that a word suggests, or those of each of two known words that are written as one."""
     hints = by_word()
     cuts = [] if word in hints else [(word[:at], word[at:]) for at in range(WHOLE, len(word) - WHOLE + 1)]
     both = [(a, b) for a, b in cuts if a in hints and b in hints]
-    if not both and word[:1] == "l" and word[1:] in hints:  # "Lactor", as mathematicians write a loss
+    if not both and word[:1] == "l" and word[1:] in hints:  # "Lactor"
         return hints["loss"], hints[word[1:]]
     if not both and (whole := hinted(word)):
         return (whole,)
@@ -147,15 +146,15 @@ def hints_of(word: str) -> tuple[frozenset[str], ...]:
 
 @cache
 def apart(word: str) -> tuple[str, ...]:
-    """Return a word as it is, or the ratio and its bound where a letter for a ratio stands before a word for one."""
+    """Return a word, or "ratio" and the bound if a letter for a ratio precedes the word for a bound ("rtop")."""
     bounds = words_for("largest") | words_for("smallest")
     return ("ratio", word[1:]) if word[0] in RATIOS and word[1:] in bounds and word not in by_word() else (word,)
 
 
 def marked(words: Sequence[str]) -> frozenset[str]:
-    """Return the metrics of which words say what tells them from what they are of: the term of a KL, a clipped norm.
+    """Return the metrics for which words include the one that they need: the term of a KL, a clipped norm.
 
-    A loss that no other word tells from the policy's and the critic's is that of both.
+    A single word for a loss means the whole loss.
     """
     alone = frozenset({"loss"}) & hinted(words[0]) if len(words) == 1 else frozenset[str]()
     return alone | frozenset(

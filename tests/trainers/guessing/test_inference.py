@@ -10,9 +10,7 @@ import pytest
 from ppo_doctor.diagnosis.analyze import read_runs
 from ppo_doctor.runs.reading import Request
 from ppo_doctor.trainers.guessing.inference import infer_columns
-from ppo_doctor.trainers.guessing.leftovers import settings_shown
 from ppo_doctor.trainers.guessing.relations import related
-from ppo_doctor.trainers.phrases import PLANNED
 
 RECORDS = 100
 AT = np.arange(RECORDS)
@@ -174,16 +172,6 @@ def test_what_is_left_of_a_norm_and_the_term_of_a_kl_take_no_metrics_place():
     assert "gust_used" not in found
     assert found["miles_cost"] == "kl_term"
     assert found["miles"] == "ref_kl"
-
-
-def test_settings_that_columns_show():
-    steps, norm = np.full(40, 3.0), 0.5 + 0.1 * np.arange(40)
-    columns = {"turns": steps, f"turns {PLANNED}": np.full(40, 12.0), "gust": norm, "gust after": np.full(40, 1e-3)}
-    shown = settings_shown(columns, {"optimizer_steps": "turns", "grad_norm": "gust"})
-    assert shown == {"updates_per_batch": 12.0, "max_grad_norm": 1e-3}
-    changing = {**columns, f"turns {PLANNED}": np.arange(40.0), "gust after": norm / 2}
-    assert settings_shown(changing, {"optimizer_steps": "turns", "grad_norm": "gust"}) == {}
-    assert settings_shown(columns, {}) == {}
 
 
 def test_a_log_is_read_and_says_that_it_was_guessed(tmp_path):

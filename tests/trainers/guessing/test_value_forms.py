@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.trainers.guessing import value_forms
 from ppo_doctor.trainers.guessing.inference import infer_columns
-from ppo_doctor.trainers.guessing.matching import _matched, looks_like_ppo
 from ppo_doctor.trainers.guessing.value_forms import OTHER, described, form, log_odds, numbers, support
 from ppo_doctor.trainers.guessing.weights import UNUSUAL_RUNS
 
@@ -114,24 +112,9 @@ def test_logs_of_something_else_are_not_read(columns):
     assert found(columns) == {}
 
 
-@pytest.mark.parametrize("named", [{"policy_loss", "value_loss"}, {"learning_rate", "loss"}, set(), {"approx_kl"}])
-def test_what_does_not_look_like_ppo(named):
-    assert not looks_like_ppo(named)
-
-
 def test_columns_beyond_what_a_script_has_are_left():
     columns = {f"train{n}/La": noise(0.01, n) for n in range(200)}
     assert len(found(columns | log(SYMBOLS))) <= 24
-
-
-def test_the_matching_is_the_cheapest():
-    draw = np.random.default_rng(0)
-    for rows, more in ((1, 0), (2, 2), (3, 1), (4, 3)):
-        costs = draw.normal(size=(rows, rows + more)).tolist()
-        places = _matched(costs)
-        every = (sum(costs[i][p] for i, p in enumerate(each)) for each in permutations(range(rows + more), rows))
-        assert len(set(places)) == rows
-        assert sum(costs[i][p] for i, p in enumerate(places)) == pytest.approx(min(every))
 
 
 AT = np.arange(80)
