@@ -1,4 +1,4 @@
-"""What columns of each metric are like, counted: `python -m lab.forms` writes ppo_doctor/trainers/forms.json.
+"""What columns of each metric are like, counted: `python -m lab.forms` writes ppo_doctor/trainers/guessing/forms.json.
 
 Columns whose metric a framework's profile or a plain name tells are taken from the lab's runs, from published runs
 where they lie beside the project, and from our samples. A source (a trainer, a repository) counts by the root of its
@@ -22,7 +22,7 @@ from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.request import Request
 from ppo_doctor.runs import columns
-from ppo_doctor.trainers.assignment import OTHER, Counts, form, numbers
+from ppo_doctor.trainers.guessing.value_forms import OTHER, Counts, form, numbers
 from ppo_doctor.trainers.names import clocks
 
 from .corpus import unpacked
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ppo_doctor.runs.log import Log
     from ppo_doctor.trainers.profiles import Profile
 
-TABLE = Path(__file__).parent.parent / "ppo_doctor" / "trainers" / "forms.json"
+TABLE = Path(__file__).parent.parent / "ppo_doctor" / "trainers" / "guessing" / "forms.json"
 SAMPLES = Path(__file__).parent.parent / "sample_logs"
 #: Runs of one source that are read, and columns of each; metrics with fewer weighted columns are left out.
 MOST_RUNS, MOST_COLUMNS, FEWEST = 14, 80, 3.0

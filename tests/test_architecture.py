@@ -253,8 +253,8 @@ OPENS_ITS_OWN = {
         "model.opening",
         "model.toml_files",
         "cli.rules",
-        "trainers.assignment",
-        "trainers.phrases",
+        "trainers.guessing.value_forms",
+        "trainers.guessing.hints",
     ),
 }
 

@@ -16,14 +16,15 @@ from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.run import DIED, Note, SourceRef
 from ppo_doctor.readers.methods import PPO, method_of, of_family
 from ppo_doctor.readers.table import RUN_KEYS
-from ppo_doctor.trainers import aliases, configuration, detection, left_over, unnamed
-from ppo_doctor.trainers.assignment import counts_up
+from ppo_doctor.trainers import aliases, configuration, detection
 from ppo_doctor.trainers.column_values import AT_FIRST, is_named_so
+from ppo_doctor.trainers.guessing import inference, leftovers
+from ppo_doctor.trainers.guessing.abbreviations import words_of
+from ppo_doctor.trainers.guessing.column_names import parse_column_name
+from ppo_doctor.trainers.guessing.value_forms import counts_up
 from ppo_doctor.trainers.names import clocks, metric_of, of_language, parse
-from ppo_doctor.trainers.own_names import told_by
 from ppo_doctor.trainers.phrases import PLANNED
 from ppo_doctor.trainers.profiles import BOOKKEEPING, MetricProfile
-from ppo_doctor.trainers.readings import words_of
 from ppo_doctor.trainers.settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def _by_company(profile: Profile, log: Log) -> Profile:
         return profile
     columns = {key: log.by_record(key) for key in open_keys[:MOST_FORMS]}
     with np.errstate(all="ignore"):  # logs hold NaN, infinity and numbers whose squares are
-        found = unnamed.by_form(columns, held, keys, language=of_language(keys))
+        found = inference.infer_columns(columns, held, keys, language=of_language(keys))
     metrics = {
         reading.metric: MetricProfile(
             name=reading.metric, keys=(raw,), scale=reading.scale, offset=reading.offset, antilog=reading.antilog
@@ -209,8 +210,8 @@ def _by_company(profile: Profile, log: Log) -> Profile:
     }
     inferred = {raw: reading.metric for raw, reading in found.items()}
     if first is not None and found:
-        unit = told_by(first, (), language=False).unit
-        metrics[AT_FIRST] = MetricProfile(name=AT_FIRST, keys=(first,), scale=1 / unit)
+        told = parse_column_name(first, (), language=False)
+        metrics[AT_FIRST] = MetricProfile(name=AT_FIRST, keys=(first,), scale=1 / told.unit)
         inferred[first] = AT_FIRST
     profile = _of_answers(profile, {*held, *metrics})
     return replace(
@@ -242,7 +243,7 @@ def settings_shown(profile: Profile, log: Log) -> dict[str, float]:
     if not profile.inferred:
         return {}
     metrics = {metric: raw for raw, metric in profile.inferred.items()}
-    return left_over.settings_shown(log.finite(log.keys), metrics)
+    return leftovers.settings_shown(log.finite(log.keys), metrics)
 
 
 def _of_evaluation(key: str) -> bool:

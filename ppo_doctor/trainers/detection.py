@@ -14,6 +14,7 @@ from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.toml_files import Compiled, Parsed, load
+from ppo_doctor.trainers.guessing.abbreviations import readings
 from ppo_doctor.trainers.names import (
     COUNTERS,
     aliases,
@@ -35,7 +36,6 @@ from ppo_doctor.trainers.profiles import (
     is_pattern,
     profile_of,
 )
-from ppo_doctor.trainers.readings import readings
 
 __all__ = [
     "FOLDER",

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import json
-from itertools import permutations
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ppo_doctor.model.metrics import METRICS
-from ppo_doctor.trainers import assignment
-from ppo_doctor.trainers.assignment import (
-    OTHER,
-    UNUSUAL,
-    _matched,
-    described,
-    form,
-    log_odds,
-    looks_like_ppo,
-    numbers,
-    support,
-)
-from ppo_doctor.trainers.unnamed import by_form
+from ppo_doctor.trainers.guessing import value_forms
+from ppo_doctor.trainers.guessing.inference import infer_columns
+from ppo_doctor.trainers.guessing.value_forms import OTHER, described, form, log_odds, numbers, support
+from ppo_doctor.trainers.guessing.weights import UNUSUAL_RUNS
 
 RECORDS = 120
 
@@ -52,7 +42,7 @@ def log(names, **changed):
 
 
 def found(columns, named=()):
-    return {key: reading.metric for key, reading in by_form(columns, named, columns.keys()).items()}
+    return {key: reading.metric for key, reading in infer_columns(columns, named, columns.keys()).items()}
 
 
 SYMBOLS = {
@@ -122,24 +112,9 @@ def test_logs_of_something_else_are_not_read(columns):
     assert found(columns) == {}
 
 
-@pytest.mark.parametrize("named", [{"policy_loss", "value_loss"}, {"learning_rate", "loss"}, set(), {"approx_kl"}])
-def test_what_does_not_look_like_ppo(named):
-    assert not looks_like_ppo(named)
-
-
 def test_columns_beyond_what_a_script_has_are_left():
     columns = {f"train{n}/La": noise(0.01, n) for n in range(200)}
     assert len(found(columns | log(SYMBOLS))) <= 24
-
-
-def test_the_matching_is_the_cheapest():
-    draw = np.random.default_rng(0)
-    for rows, more in ((1, 0), (2, 2), (3, 1), (4, 3)):
-        costs = draw.normal(size=(rows, rows + more)).tolist()
-        places = _matched(costs)
-        every = (sum(costs[i][p] for i, p in enumerate(each)) for each in permutations(range(rows + more), rows))
-        assert len(set(places)) == rows
-        assert sum(costs[i][p] for i, p in enumerate(places)) == pytest.approx(min(every))
 
 
 AT = np.arange(80)
@@ -148,7 +123,7 @@ AT = np.arange(80)
 NOISE = np.random.default_rng(0)
 
 
-TABLE = json.loads(Path(assignment.__file__).with_name("forms.json").read_text(encoding="utf-8"))
+TABLE = json.loads(Path(value_forms.__file__).with_name("forms.json").read_text(encoding="utf-8"))
 
 
 COLUMNS = {
@@ -175,7 +150,7 @@ def test_a_counter_has_no_form_and_a_few_numbers_say_nothing():
 
 def test_what_is_unusual_speaks_against_a_metric_only_so_far_as_such_runs_are_rare():
     worst = min(support("entropy", form(numbers(column))) for column in (*COLUMNS.values(), np.zeros(80), -1e9 * AT))
-    assert worst >= np.log(UNUSUAL)
+    assert worst >= np.log(UNUSUAL_RUNS)
 
 
 def test_every_class_of_a_form_has_a_weight_for_every_metric():

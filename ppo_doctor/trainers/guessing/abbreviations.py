@@ -1,7 +1,7 @@
-"""Possible meanings of short names in people's own scripts: letters and abbreviations.
+"""Parse letters and abbreviations in the names of unknown scripts.
 
-Each spelling has several meanings with a cost in nats; other columns and the values decide between them (`assignment`).
-Names that the grammar of names reads are not looked up here.
+Each spelling has several meanings with a cost in nats; other columns and the values decide between them (`matching`).
+Names that the grammar of names (`trainers.names`) reads are not looked up here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,16 @@ from functools import lru_cache
 from itertools import product
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.trainers.guessing.weights import (
+    BARE_PART,
+    CUT,
+    FEW_LETTERS,
+    IGNORED_GROUP,
+    LONGEST_CUT,
+    MOST_READINGS,
+    MOST_WORDS,
+    SINGLE_LETTER,
+)
 from ppo_doctor.trainers.names import metric_meant, spelled, spelled_out
 from ppo_doctor.trainers.vocabulary import english
 
@@ -105,12 +115,12 @@ MEANINGS: Mapping[str, Mapping[str, float]] = {
     "win": {"success": 0.2},
     "wr": {"success fraction": 0.7},
 }
-#: Units and the like, which say nothing about what a number is.
-_SAYS_NOTHING_WORDS = (
+#: Units and other words that do not change what a number is.
+_NEUTRAL = (
     "bit bits nat nats avg ma mavg ema hist cur curr now stat tb info this our my sq last latest recent team"
     " inner outer true eff span range minmax bounds extremes interval"
 )
-SAYS_NOTHING = frozenset(_SAYS_NOTHING_WORDS.split())
+NEUTRAL_WORDS = frozenset(_NEUTRAL.split())
 #: metric → phrases of concepts beyond those of the grammar, each with its cost.
 PHRASES: Mapping[str, Mapping[str, float]] = {
     "policy_loss": {
@@ -166,13 +176,13 @@ PHRASES: Mapping[str, Mapping[str, float]] = {
     "loss": {"total": 1.6},
     "frac_reward_zero_std": {"zero variance|std group fraction?": 0.2},
 }
-#: Words of other methods: a log that holds one is not read by the company of its columns.
+#: Words of other methods: nothing is inferred in a log with one of them.
 _OF_OTHERS_WORDS = (
     "gan_loss gen_loss discriminator disc replay_buffer replay_size dqn ddqn sac td3 ddpg qf target_q double_q"
     " alpha_loss ent_coef_loss temperature_loss"
 )
 OF_OTHERS = frozenset(_OF_OTHERS_WORDS.split())
-#: Words of other tasks: nor is one that holds these, but where names say that a policy is trained beside.
+#: Words of other tasks: nothing is inferred in such a log unless other names are plainly those of a policy.
 _OF_OTHER_TASKS_WORDS = (
     "auc auroc bleu elbo f1 iou map ppl perplexity precision psnr recall recon reconstruction rouge ssim"
     " wer tderror val_loss test_loss valid_loss mae rmse ndcg mrr dice logloss sharpe"
@@ -180,28 +190,16 @@ _OF_OTHER_TASKS_WORDS = (
 OF_OTHER_TASKS = frozenset(_OF_OTHER_TASKS_WORDS.split())
 
 
-#: Words of a name that are looked at, the longest word that is taken apart, and readings that are followed.
-MOST_WORDS, LONGEST_SPLIT, MOST_READINGS = 6, 8, 64
-#: What it costs to take a word apart, once for each cut, and to pass over a word in a group before the name.
-CUT, PASSED = 0.4, 0.3
-#: Letters of a word above which no letter by itself is looked for in it.
-FEW_LETTERS = 4
-
-
 @frozen
 class Reading:
-    """A metric that a name may mean, and what its numbers take to be that: -1 times a gain, 1 + a ratio's deviation.
-
-    `form` are the concepts of the name but for whose they are, the policy's or the critic's: a script names both alike.
-    """
+    """A metric that a name may mean, the cost in nats, and how numbers are converted: value * scale + offset."""
 
     metric: str
     cost: float
     scale: float = 1.0
     offset: float = 0.0
-    #: the base of the logarithms that the numbers are
+    #: the base of the logarithms that the numbers are, 0 if they are none
     antilog: float = 0.0
-    form: frozenset[str] = frozenset()
 
 
 _Meaning = tuple[frozenset[str], float]
@@ -216,11 +214,9 @@ _LOOSE: Mapping[frozenset[str], tuple[tuple[str, float], ...]] = {
     for phrase in phrases
     for words in spelled_out(phrase)
 }
-#: Whose a number is, and what it costs that a name says only this and means the part's output, not its loss.
-_PARTS, BARE = frozenset({"policy", "value", "critic"}), 0.5
-#: The same for a letter that says no more.
-LONE = 1.0
-#: What says of a ratio that 1 was taken from it.
+#: Concepts that name only a part of the model.
+_PARTS = frozenset({"policy", "value", "critic"})
+#: Concepts of a ratio minus 1.
 _DEVIATIONS = frozenset({"delta", "deviation", "difference"})
 _SIGNS = {
     "%": " pct ",
@@ -233,18 +229,18 @@ _SIGNS = {
     "∞": "_max_",
 }
 _SYMBOL = re.compile("[" + "".join(_SIGNS) + "]")
-#: One taken from a ratio: what is left is how far it is from 1.
+#: A ratio minus 1: "rho-1", "1-rho".
 _FROM_ONE = re.compile(r"(?<=[A-Za-z_) ])[-\N{MINUS SIGN}]\s?1\b|\b1\s?[-\N{MINUS SIGN}](?=[A-Za-z_(])")
 #: A size, as mathematicians write it: "|g|", "||g||".
 _SIZE = re.compile(r"\|{1,2}([^|]{1,20})\|{1,2}")
-#: A factor that a name tells: "kl*1e3", "lr (x1000)".
+#: A factor: "kl*1e3", "lr (x1000)".
 _FACTOR = re.compile(r"[x×*·]\s?(10{2,8}|1e-?\d)\b", re.IGNORECASE)
-#: The unit in which a name says that its number is: "lr_1e-4".
+#: A unit: "lr_1e-4".
 _UNIT = re.compile(r"[_ ](1e-\d)\Z", re.IGNORECASE)
-#: One of two action values, which no trainer of PPO has.
+#: One of two action values, which PPO does not have.
 _TWO_CRITICS = re.compile(r"(?<![a-z])l?_?q(f|_)?[12](?!\d)")
 _PART = re.compile(r"[/|:.@>\\()\[\]{} ]+|__")
-#: Capitals that are one word, before a small letter: "EVc", "KLo".
+#: Capitals that are a word before a small letter: "EVc", "KLo".
 _SHORT = re.compile(r"(?<![A-Za-z])(EV(?!al)|KL|LR|GN)(?=[a-z])")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD = re.compile(r"k[123](?![a-z0-9])|(?<![a-z])r(?:2(?![0-9])|_sq(?![a-z]))|[a-z]+")
@@ -275,23 +271,23 @@ def _latin(char: str) -> str:
 
 
 def of_others(key: str) -> bool:
-    """Tell whether a key speaks of another method than PPO's."""
+    """Tell whether a key has a word of another method than PPO."""
     return not _pairs(key).isdisjoint(OF_OTHERS) or _TWO_CRITICS.search(key.lower()) is not None
 
 
 def of_other_tasks(key: str) -> bool:
-    """Tell whether a key speaks of another task than a policy's."""
+    """Tell whether a key has a word of another task than training a policy."""
     return not _pairs(key).isdisjoint(OF_OTHER_TASKS)
 
 
 def _pairs(key: str) -> set[str]:
-    """Return the words of a key, and each two that stand together."""
+    """Return the words of a key, and each two neighbours joined by an underscore."""
     return {"_".join(words[i : i + n]) for words in words_of(key) for n in (1, 2) for i in range(len(words))}
 
 
 @lru_cache(maxsize=1 << 12)
 def readings(key: str, *, language: bool = False) -> tuple[Reading, ...]:
-    """Return what a name may mean, the cheapest reading of each metric; nothing where it holds a word nobody knows."""
+    """Return the cheapest reading of each metric that a name may mean; nothing if a word is unknown."""
     parts = words_of(key)
     if not parts or sum(map(len, parts)) > MOST_WORDS:
         return ()
@@ -299,23 +295,21 @@ def readings(key: str, *, language: bool = False) -> tuple[Reading, ...]:
     if found is None and (unit := _UNIT.search(key)):
         factor = 1.0 / float(unit[1])
     best: dict[str, Reading] = {}
-    lone = LONE if sum(len(word) for words in parts for word in words) == 1 else 0.0
+    single = SINGLE_LETTER if sum(len(word) for words in parts for word in words) == 1 else 0.0
     for concepts, cost in _combined(parts):
         sign, from_one = -1.0 if "gain" in concepts else 1.0, bool(concepts & _DEVIATIONS)
-        cost += lone if concepts <= _PARTS else 0.0  # noqa: PLW2901 - of this reading
+        cost += single if concepts <= _PARTS else 0.0  # noqa: PLW2901 - of this reading
         for metric, more in _metrics(concepts, language):
             if metric not in best or cost + more < best[metric].cost:
                 offset = 1.0 if from_one and metric == "ratio_mean" else 0.0
-                form = concepts - _PARTS
-                scale = sign / factor
-                best[metric] = Reading(metric=metric, cost=cost + more, scale=scale, offset=offset, form=form)
+                best[metric] = Reading(metric=metric, cost=cost + more, scale=sign / factor, offset=offset)
     return tuple(sorted(best.values(), key=lambda reading: reading.cost))
 
 
 def _metrics(concepts: frozenset[str], language: bool) -> Iterator[tuple[str, float]]:
     plain = metric_meant(concepts, language=language)
     if plain is not None:
-        yield plain, BARE if concepts <= _PARTS else 0.0
+        yield plain, BARE_PART if concepts <= _PARTS else 0.0
     for form in (concepts, concepts - {"mean"}, concepts - {"mean", "token", "sample", "batch", "learner"}):
         if form in _LOOSE:
             yield from _LOOSE[form]
@@ -323,25 +317,25 @@ def _metrics(concepts: frozenset[str], language: bool) -> Iterator[tuple[str, fl
 
 
 def _combined(parts: tuple[tuple[str, ...], ...]) -> list[_Meaning]:
-    """Return the sets of concepts that the words of a key may be together; words of a group may be passed over."""
+    """Return the sets of concepts that a key may mean; the words of a group may be ignored."""
     found = _meanings(parts[-1])
     for group in parts[:-1]:
-        found = _together(found, [*_meanings(group), (frozenset(), PASSED)])
+        found = _together(found, [*_meanings(group), (frozenset(), IGNORED_GROUP)])
     return found
 
 
 def _together(some: Iterable[_Meaning], others: Iterable[_Meaning]) -> list[_Meaning]:
-    """Return every meaning of one with every meaning of another, the cheapest of them."""
+    """Return the cheapest combinations of the meanings of two parts."""
     found = [(c | d, cost + more) for (c, cost), (d, more) in product(some, others)]
     return sorted(found, key=lambda each: each[1])[:MOST_READINGS]
 
 
 def _meanings(words: tuple[str, ...]) -> list[_Meaning]:
-    """Return what some words may be, longer spellings among them; nothing where one is unknown."""
+    """Return what words may mean, the longest spelling first; nothing if a word is unknown."""
     if not words:
         return [(frozenset(), 0.0)]
     longest = next((n for n in range(min(len(words), 4), 1, -1) if spelled("_".join(words[:n])) is not None), 1)
-    heads = _of_word(words[0]) if longest == 1 else _plainly("_".join(words[:longest]))
+    heads = _word_meanings(words[0]) if longest == 1 else _plainly("_".join(words[:longest]))
     return _together(heads, _meanings(words[longest:]))
 
 
@@ -351,30 +345,27 @@ def _plainly(word: str) -> list[_Meaning]:
 
 
 @lru_cache(maxsize=1 << 12)
-def _of_word(word: str) -> tuple[_Meaning, ...]:
-    """Return what a word may be by itself: as spelled, abbreviated, or two and three written together."""
-    if word in SAYS_NOTHING:
+def _word_meanings(word: str) -> tuple[_Meaning, ...]:
+    """Return what a word may mean: as spelled, as an abbreviation, or cut into two or three abbreviations."""
+    if word in NEUTRAL_WORDS:
         return ((frozenset(), 0.0),)
-    found = _alone(word)
-    if not found and len(word) <= LONGEST_SPLIT:
-        found = list(_taken_apart(word))
+    found = _uncut(word)
+    if not found and len(word) <= LONGEST_CUT:
+        found = list(_cut(word))
     return tuple(sorted(found, key=lambda each: each[1])[:MOST_READINGS])
 
 
-def _alone(word: str) -> list[_Meaning]:
-    """Return what a word is in the grammar, and what it may be as an abbreviation.
-
-    A letter that the grammar reads in one way is open here: "v" is a critic there, for it stands beside a word.
-    """
+def _uncut(word: str) -> list[_Meaning]:
+    """Return what a word means in the grammar of names and as an abbreviation; of a letter only the latter."""
     found = [(frozenset(c.split()), cost) for c, cost in MEANINGS.get(word, {}).items()]
     return found if len(word) == 1 else [*_plainly(word), *found]
 
 
-def _taken_apart(word: str) -> Iterator[_Meaning]:
+def _cut(word: str) -> Iterator[_Meaning]:
     for at in range(1, len(word)):
         head, rest = word[:at], word[at:]
         if min(len(head), len(rest)) == 1 and len(word) > FEW_LETTERS + (len(rest) > 1):
             continue
-        tails = _alone(rest) or (list(_taken_apart(rest)) if len(word) <= FEW_LETTERS else [])
-        for (h, ch), (t, ct) in product(_alone(head), tails):
+        tails = _uncut(rest) or (list(_cut(rest)) if len(word) <= FEW_LETTERS else [])
+        for (h, ch), (t, ct) in product(_uncut(head), tails):
             yield h | t, ch + ct + CUT

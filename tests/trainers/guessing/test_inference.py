@@ -9,10 +9,8 @@ import pytest
 
 from ppo_doctor.diagnosis.analyze import read_runs
 from ppo_doctor.model.request import Request
-from ppo_doctor.trainers.left_over import settings_shown
-from ppo_doctor.trainers.phrases import PLANNED
-from ppo_doctor.trainers.relations import related
-from ppo_doctor.trainers.unnamed import by_form
+from ppo_doctor.trainers.guessing.inference import infer_columns
+from ppo_doctor.trainers.guessing.relations import related
 
 RECORDS = 100
 AT = np.arange(RECORDS)
@@ -75,7 +73,7 @@ WORDS = {
 
 
 def read(columns, named=()):
-    return {key: one.metric for key, one in by_form(columns, named, columns.keys()).items()}
+    return {key: one.metric for key, one in infer_columns(columns, named, columns.keys()).items()}
 
 
 def in_words(held):
@@ -137,7 +135,7 @@ def test_units_and_signs_of_names():
         "V%": 100 * held["explained_variance"],
         "lg": np.log10(held["grad_norm"]),
     }
-    found = by_form(columns, (), columns.keys())
+    found = infer_columns(columns, (), columns.keys())
     ours = {"R": "episode_return", "H": "entropy", "D": "approx_kl", "Y%": "clip_fraction", "lg": "grad_norm"}
     assert ours.items() <= {key: one.metric for key, one in found.items()}.items()
     assert found["V%"].metric == "explained_variance"
@@ -174,16 +172,6 @@ def test_what_is_left_of_a_norm_and_the_term_of_a_kl_take_no_metrics_place():
     assert "gust_used" not in found
     assert found["miles_cost"] == "kl_term"
     assert found["miles"] == "ref_kl"
-
-
-def test_settings_that_columns_show():
-    steps, norm = np.full(40, 3.0), 0.5 + 0.1 * np.arange(40)
-    columns = {"turns": steps, f"turns {PLANNED}": np.full(40, 12.0), "gust": norm, "gust after": np.full(40, 1e-3)}
-    shown = settings_shown(columns, {"optimizer_steps": "turns", "grad_norm": "gust"})
-    assert shown == {"updates_per_batch": 12.0, "max_grad_norm": 1e-3}
-    changing = {**columns, f"turns {PLANNED}": np.arange(40.0), "gust after": norm / 2}
-    assert settings_shown(changing, {"optimizer_steps": "turns", "grad_norm": "gust"}) == {}
-    assert settings_shown(columns, {}) == {}
 
 
 def test_a_log_is_read_and_says_that_it_was_guessed(tmp_path):
@@ -279,5 +267,5 @@ def test_a_cost_that_is_logged_for_the_return_has_its_sign_turned(name, start, s
     columns = {name: np.abs(told["episode_return"]) * np.sign(start)}
     columns |= {"pi_loss": told["policy_loss"], "crit_mse": told["value_loss"], "dkl": told["approx_kl"]}
     columns |= {"snip": told["clip_fraction"], "ent": told["entropy"], "pull": told["grad_norm"]}
-    found = by_form(columns, (), columns)[name]
+    found = infer_columns(columns, (), columns)[name]
     assert (found.metric, found.scale) == ("episode_return", sign)

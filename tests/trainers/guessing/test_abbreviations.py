@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.trainers.readings import of_other_tasks, of_others, readings
+from ppo_doctor.trainers.guessing.abbreviations import of_other_tasks, of_others, readings
 
 MAY_MEAN = (
     ("G", "episode_return"),

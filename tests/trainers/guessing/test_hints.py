@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ppo_doctor.model.metrics import METRICS
-from ppo_doctor.trainers.phrases import CLIPPED, OF_NO_METRIC, OF_THE_TASK, apart, by_word, hinted, hints_of, marked
+from ppo_doctor.trainers.guessing.hints import (
+    CLIPPED,
+    OF_NO_METRIC,
+    OF_THE_TASK,
+    apart,
+    by_word,
+    hinted,
+    hints_of,
+    marked,
+)
 
 
 def test_hints_are_at_metrics():

@@ -5,34 +5,40 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppo_doctor.trainers.own_names import by_words, is_outside, plain, says, told_by
+from ppo_doctor.trainers.guessing.column_names import (
+    in_plain_units,
+    is_outside,
+    name_weight,
+    parse_column_name,
+    suggests,
+)
 
 
 def told(key, *others):
-    return told_by(key, {key, *others}, language=False)
+    return parse_column_name(key, {key, *others}, language=False)
 
 
 def test_a_percent_sign_leaves_shares_and_divides():
     name = told("fence %")
     assert name.percent
     assert "entropy" not in name.allowed
-    assert plain(np.array([50.0]), name) == pytest.approx(0.5)
+    assert in_plain_units(np.array([50.0]), name) == pytest.approx(0.5)
 
 
 def test_a_logarithm_is_undone():
-    assert plain(np.array([-2.0]), told("lg")) == pytest.approx(0.01)
+    assert in_plain_units(np.array([-2.0]), told("lg")) == pytest.approx(0.01)
 
 
 def test_thousandths_are_undone_and_leave_their_unit():
     name = told("leash_mnat")
     assert name.allowed == told("leash_nat").allowed
-    assert plain(np.array([500.0]), name) == pytest.approx(0.5)
-    assert plain(np.array([3.0]), told("slip_x1000")) == pytest.approx(0.003)
+    assert in_plain_units(np.array([500.0]), name) == pytest.approx(0.5)
+    assert in_plain_units(np.array([3.0]), told("slip_x1000")) == pytest.approx(0.003)
 
 
 @pytest.mark.parametrize("key", ["ls_mean", "log_std", "logstd_bar", "ln_sigma"])
 def test_a_natural_logarithm_is_a_deviations(key):
-    assert plain(np.array([-1.0]), told(key)) == pytest.approx(np.exp(-1.0))
+    assert in_plain_units(np.array([-1.0]), told(key)) == pytest.approx(np.exp(-1.0))
 
 
 @pytest.mark.parametrize("key", ["loss", "lslip", "logits", "catalog_size"])
@@ -42,13 +48,13 @@ def test_no_logarithm_is_looked_for_within_a_word(key):
 
 def test_words_weigh_for_what_they_hint_at_and_against_the_rest():
     name = told("oracle_err")
-    assert by_words("value_loss", name, None) > 0 > by_words("entropy", name, None)
-    assert says(name, "value_loss")
-    assert not says(told("zqxv"), "value_loss")
+    assert name_weight("value_loss", name, None) > 0 > name_weight("entropy", name, None)
+    assert suggests(name, "value_loss")
+    assert not suggests(told("zqxv"), "value_loss")
 
 
 def test_a_word_that_nobody_knows_weighs_nothing():
-    assert by_words("entropy", told("zqxv"), None) == 0
+    assert name_weight("entropy", told("zqxv"), None) == 0
 
 
 @pytest.mark.parametrize("key", ["wall seconds", "fps", "turns planned"])
@@ -81,9 +87,9 @@ def test_an_entropy_in_percent_is_one_of_the_most_that_it_can_be():
 def test_what_many_names_begin_with_says_nothing_of_one_among_them():
     others = ("brain/tug", "brain/fog", "brain/zqxv")
     name = told("brain/fog", *others)
-    assert says(name, "entropy")
-    assert not says(told("brain/zqxv", *others), "grad_norm")
-    assert by_words("grad_norm", told("brain/zqxv", *others), None) > 0
+    assert suggests(name, "entropy")
+    assert not suggests(told("brain/zqxv", *others), "grad_norm")
+    assert name_weight("grad_norm", told("brain/zqxv", *others), None) > 0
 
 
 @pytest.mark.parametrize("key", ["row_offset_mm", "jacket_celsius", "pump_kwh"])
@@ -93,13 +99,13 @@ def test_units_of_the_task_leave_no_metric(key):
 
 def test_a_word_that_people_use_is_not_taken_apart_into_letters():
     assert not told("sat").meant
-    assert says(told("sat"), "clip_fraction")
+    assert suggests(told("sat"), "clip_fraction")
     assert "value_loss" in told("vl").meant
 
 
 def test_a_count_beside_what_was_planned_counts_optimizer_steps():
-    assert says(told("mini", "mini planned"), "optimizer_steps")
-    assert not says(told("mini"), "optimizer_steps")
+    assert suggests(told("mini", "mini planned"), "optimizer_steps")
+    assert not suggests(told("mini"), "optimizer_steps")
 
 
 @pytest.mark.parametrize(
@@ -129,11 +135,11 @@ def test_a_word_is_no_letter_before_another(key):
 
 def test_what_belongs_to_groups_is_no_gradient():
     name = told("flat_g")
-    assert says(name, "frac_reward_zero_std")
-    assert not says(name, "grad_norm")
+    assert suggests(name, "frac_reward_zero_std")
+    assert not suggests(name, "grad_norm")
 
 
 def test_the_clipped_share_of_a_ratio_is_no_ratio():
     name = told("w_out")
-    assert says(name, "clip_fraction")
-    assert not says(name, "ratio_abs_dev")
+    assert suggests(name, "clip_fraction")
+    assert not suggests(name, "ratio_abs_dev")

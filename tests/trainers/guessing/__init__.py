@@ -1,0 +1,1 @@
+"""Tests of the inference of what columns of unknown scripts mean."""
