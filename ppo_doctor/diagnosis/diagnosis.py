@@ -47,6 +47,8 @@ def summary(view: RunView, pack: Pack) -> RunSummary:
         updates_per_batch=_updates(view),
         config=run.config_raw,
         notes=tuple(map(str, (*pack.further, *run.notes))),
+        died=tuple((str(note), note.message) for note in run.notes if note.died),
+        several_runs=tuple(str(note) for note in run.notes if note.event == "several_runs"),
         samples=view.kind.facet("samples").value,
         keys={"mapped": len(used) - guessed, "guessed": guessed, "unknown": len(run.unknown_keys)},
         inferred=run.inferred,
@@ -130,13 +132,8 @@ def _why_unseen(cause: Cause, findings: Mapping[str, Finding]) -> str | None:
     asked = [findings[name] for name in looking if name in findings]
     if any(found.status in ("fired", "clear") for found in asked):
         return None
-    lacking = next((found for found in asked if found.missing or _unreadable(found)), None)
+    lacking = next((found for found in asked if found.missing or found.applies), None)
     return lacking.reason if lacking else None
-
-
-def _unreadable(finding: Finding) -> bool:
-    """Tell a check that was not made for want of something from one for another algorithm or another K."""
-    return not (finding.reason or "").startswith(("not for ", "constant by construction"))
 
 
 @lru_cache(maxsize=1024)  # the runs of a sweep lack the same
@@ -185,9 +182,9 @@ def assemble(
         replace(problem, next_step=of_problem(problem, became, rules, run, samples))
         for problem in problems_shown(found, findings, became, links)
     )
-    said, because = verdict(told, became, coverage, links, view.run.steps)
+    said, because, left_open = verdict(told, became, coverage, links, view.run.steps)
     if alone and said not in ("unhealthy", "warning"):
-        said, because = "inconclusive", _of_settings(view, findings)
+        said, because, left_open = "inconclusive", _of_settings(view, findings), False
     if said == "healthy" and (short := _ends_early(run)):
         said, because = "inconclusive", short
     shown = (cause for cause in _placed(in_order(found), told) if cause.benign or said != "healthy")
@@ -204,6 +201,7 @@ def assemble(
         findings=tuple(findings),
         chain=links,
         coverage=coverage,
+        left_open=left_open,
         outcome=became,
         problems=told,
         first_step="" if said == "healthy" else step,

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ppo_doctor.diagnosis.problems import STANDING, named
 from ppo_doctor.model.arrays import finite_of, mean_of
 from ppo_doctor.model.diagnosis import ChainLink, Cost, Problem
 from ppo_doctor.model.evidence import became, gone, says
 from ppo_doctor.model.rules import Link
-from ppo_doctor.model.words import ASKED, CHAIN, LEFT_OPEN, NOT_SO, QUESTIONS, SIDE_LINKS, Severity
+from ppo_doctor.model.words import ASKED, CHAIN, QUESTIONS, SIDE_LINKS, Severity
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.rulepack import Pack
@@ -92,7 +92,9 @@ def _own(
 def _witnessed(name: str, state: LinkState, shown: Sequence[Finding], steps: tuple[int, int] | None) -> ChainLink:
     """Return a link with the first witness that has a place in a file."""
     first = next((finding for finding in shown if any(evidence.source for evidence in finding.evidence)), shown[0])
-    witness = says(first).replace(NOT_SO, "")  # of a condition that does not hold the numbers tell
+    # the numbers in a condition that does not hold are what shows that the link is alive
+    evidence = tuple(replace(entry, denied=False) for entry in first.evidence)
+    witness = says(replace(first, evidence=evidence))
     return ChainLink(link=name, state=state, witness=witness, steps=_span(first, steps))
 
 
@@ -326,30 +328,43 @@ PATH = frozenset(CHAIN) - {"ratio"}
 EARLY = 0.1
 
 
+class Judgement(NamedTuple):
+    """A verdict, the reason, and whether it is inconclusive only because questions of the coverage are open."""
+
+    verdict: Verdict
+    because: str
+    left_open: bool = False
+
+
 def verdict(
     problems: Sequence[Problem],
     outcome: Outcome,
     coverage: Coverage,
     links: Sequence[ChainLink],
     steps: tuple[int, int] | None = None,
-) -> tuple[Verdict, str]:
+) -> Judgement:
     """Return the verdict, and why; `steps` are the first and the last of the run."""
     worst = min((_weighed(problem, outcome, steps) for problem in problems), key=GRAVEST.index, default=None)
     dead = next((link for link in links if link.state == "dead" and link.entailed_by is None), None)
     stands = dead is not None and dead.link in PATH and not outcome.clear
     if worst in ("unhealthy", "warning"):
-        return ("unhealthy" if stands else worst), problems[0].title
+        return Judgement("unhealthy" if stands else worst, problems[0].title)
     if dead is not None and stands and worst is None:
-        return "unhealthy", f"nothing gets past {dead.link}: {dead.witness}"
+        return Judgement("unhealthy", f"nothing gets past {dead.link}: {dead.witness}")
     if worst == "inconclusive":
-        return "inconclusive", problems[0].title
+        return Judgement("inconclusive", problems[0].title)
     if dead is not None:
-        return "inconclusive", f"no cause is named, but something is wrong at {dead.link}: {dead.witness}"
+        return Judgement("inconclusive", f"no cause is named, but something is wrong at {dead.link}: {dead.witness}")
     if coverage.failed:
-        return "inconclusive", f"nothing found, but {' and '.join(coverage.failed)} failed to run"
+        return Judgement("inconclusive", f"nothing found, but {' and '.join(coverage.failed)} failed to run")
     if outcome.sound:
-        return "healthy", became(outcome)
-    return "inconclusive", _open(coverage, outcome)
+        return Judgement("healthy", became(outcome))
+    not_shown = [ASKED[question] for question in QUESTIONS if not getattr(coverage, question)]
+    if not not_shown:
+        because = f"nothing found, but the log does not show that the policy learns: {became(outcome)}"
+        return Judgement("inconclusive", because)
+    because = f"nothing found, but the log does not show {', nor '.join(not_shown)}"
+    return Judgement("inconclusive", because, left_open=True)
 
 
 def _weighed(problem: Problem, outcome: Outcome, steps: tuple[int, int] | None) -> Verdict:
@@ -372,14 +387,6 @@ def _from_the_start(problem: Problem, steps: tuple[int, int] | None) -> bool:
         return False
     first, last = steps
     return problem.since_step <= first + EARLY * (last - first)
-
-
-def _open(coverage: Coverage, outcome: Outcome) -> str:
-    """Return why nothing is said of a run in which nothing was found."""
-    unanswered = [ASKED[question] for question in QUESTIONS if not getattr(coverage, question)]
-    if unanswered:
-        return f"{LEFT_OPEN} {', nor '.join(unanswered)}"
-    return f"nothing found, but the log does not show that the policy learns: {became(outcome)}"
 
 
 def unexplained(findings: Sequence[Finding], pack: Pack, told: Sequence[Group]) -> Finding | None:

@@ -16,7 +16,7 @@ from ppo_doctor.model.evidence import says
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.metrics import METRICS, loggable
 from ppo_doctor.model.rules import Measurement
-from ppo_doctor.model.words import CONFIDENCES, RULED_OUT_DB, WOULD_DECIDE, Severity
+from ppo_doctor.model.words import CONFIDENCES, RULED_OUT_DB, Severity
 
 if TYPE_CHECKING:
     from ppo_doctor.model.rules import Cause, Finding, Weight
@@ -388,7 +388,8 @@ def _measurement(finding: Finding) -> Measurement:
     metrics = [name for name in finding.missing if name in METRICS]
     settings = [f"--set {name}=…" for name in finding.missing if name not in METRICS]
     log = ", and tell ".join(part for part in (", ".join(metrics), " ".join(settings)) if part)
-    return Measurement(log=log, because=f"{WOULD_DECIDE}{finding.rule}: {finding.title}")
+    because = f"it would decide {finding.rule}: {finding.title}"
+    return Measurement(log=log, because=because, check_title=finding.title)
 
 
 def named(found: Iterable[Group]) -> frozenset[str]:

@@ -111,7 +111,7 @@ class Log:
     @property
     def died_of_numbers(self) -> bool:
         """Tell whether a log ends in an exception about numbers that are not finite: then its end alone is judged."""
-        return any(note.died_of_numbers for note in self.notes)
+        return any(note.event == "died_of_numbers" for note in self.notes)
 
     @property
     def keys(self) -> frozenset[str]:

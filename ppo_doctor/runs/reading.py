@@ -11,7 +11,6 @@ from ppo_doctor import readers
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import Fact, Note, Run, SourceRef
-from ppo_doctor.model.words import SEVERAL_RUNS
 from ppo_doctor.readers.table import CELL, RUN_KEYS, SECTION, EmbeddedConfig, Table, numbered_columns, of_several
 from ppo_doctor.runs import columns, config_agreement, splitting
 from ppo_doctor.runs.cleaning import cut, notes_on, text_cells, uses, whole_means, without_factors
@@ -180,9 +179,9 @@ def _runs(parts: Sequence[Log], request: Request, profile: Profile, beside: Sequ
         raise failed[0]
     unjudged = tuple(Note(text=f"not judged: {error.message}") for error in failed)
     begins = [str(min(int(table.lines[0]) for table in part.tables)) for part in parts]
-    held = f"it holds {len(parts)} {SEVERAL_RUNS} {', '.join(begins[:MOST_BEGINS])}"
+    held = f"it holds {len(parts)} runs, which begin at lines {', '.join(begins[:MOST_BEGINS])}"
     more = f" and {len(begins) - MOST_BEGINS} more" * (len(begins) > MOST_BEGINS) + "; each is judged by itself"
-    said = Note(text=held + more, source=SourceRef(path=parts[0].path), kind="said")
+    said = Note(text=held + more, source=SourceRef(path=parts[0].path), kind="said", event="several_runs")
     runs = [replace(run, notes=(said, *run.notes)) for run in runs]
     return [replace(runs[0], notes=(*runs[0].notes, *unjudged)), *runs[1:]]
 

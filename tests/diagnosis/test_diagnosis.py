@@ -52,7 +52,7 @@ def test_nothing_found_without_a_reward_that_rose_is_inconclusive(became):
 def test_what_was_not_asked_is_told_where_the_reward_does_not_show_that_the_policy_learns(question):
     coverage = COMPLETE | {question: False}
     assert said(coverage=coverage)[0] == "healthy"  # the reward rose: the policy moves, by a signal
-    verdict_, because = said(became="flat", coverage=coverage)
+    verdict_, because, _ = said(became="flat", coverage=coverage)
     assert verdict_ == "inconclusive"
     assert because != said(became="flat")[1]
 
@@ -114,7 +114,7 @@ def test_what_a_harmless_cause_accounts_for_is_no_finding():
 
 
 def test_a_check_that_failed_to_run_keeps_it_from_healthy():
-    verdict_, because = said(failed={"symptom": "ZeroDivisionError"})
+    verdict_, because, _ = said(failed={"symptom": "ZeroDivisionError"})
     assert verdict_ == "inconclusive"
     assert "symptom" in because
 
@@ -129,7 +129,7 @@ def test_a_check_that_failed_to_run_keeps_it_from_healthy():
     ],
 )
 def test_a_run_with_a_dead_link_is_never_healthy(link, became, expected):
-    verdict_, because = said(dead=(link,), became=became)
+    verdict_, because, _ = said(dead=(link,), became=became)
     assert verdict_ == expected
     assert f"{link}: it is 0 (run.jsonl:1)" in because
 
