@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.diagnosis.findings import SELDOM, problems_shown, unexplained, verdict
-from ppo_doctor.diagnosis.problems import problems
+from ppo_doctor.diagnosis.causes import SELDOM, cause_groups, unexplained
+from ppo_doctor.diagnosis.problems import problems, verdict
 from ppo_doctor.model.diagnosis import ChainLink, Coverage, Outcome
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule
 
@@ -34,7 +34,7 @@ def said(causes=(), fired=(), became="learned", coverage=COMPLETE, failed=None, 
     covered = Coverage(**coverage, evaluated=2, clear=2, fired=0, skipped=0, errored=0, failed=failed or {})
     links = [ChainLink(link=name, state="dead", witness="it is 0 (run.jsonl:1)") for name in dead]
     outcome = Outcome(what=became, start=1.0, best=2.0, end=1.0, leans=leans)
-    told = problems_shown(problems(causes, findings, learned=outcome.clear), findings, outcome, links)
+    told = problems(cause_groups(causes, findings, learned=outcome.clear), findings, outcome, links)
     return verdict(told, outcome, covered, links, (0, 1000))
 
 
@@ -172,7 +172,7 @@ def test_what_sound_runs_hardly_ever_show_asks_for_a_cause(rate, expected):
     cause = a_cause("it", {"symptom": LIKELY})
     found = unexplained(findings, a_pack(RULES, [cause], rates), ())
     assert (found.rule if found else None) == expected
-    assert unexplained(findings, a_pack(RULES, [cause], rates), problems([cause], findings)) is None
+    assert unexplained(findings, a_pack(RULES, [cause], rates), cause_groups([cause], findings)) is None
 
 
 ROOT = Path(__file__).resolve().parents[2]
