@@ -177,7 +177,7 @@ def steps_said_skipped(view: RunView) -> Fact | None:
 
     1 where the run ended because its scaler had no smaller scale to try.
     """
-    told = next((note for note in view.run.notes if note.event == "skipped_steps"), None)
+    told = next((note for note in view.run.notes if note.event == "steps_skipped"), None)
     updates = max(map(len, view.run.series.values()), default=0)
     if told is None or updates < SEARCHED:
         return None

@@ -203,7 +203,7 @@ class Note:
     kind: NoteKind = "info"
     #: what happened to the run, where the note is about that
     event: NoteEvent | None = None
-    #: "stopped_early": how many updates, and the pass by which half of them stopped; "skipped_steps": how many steps
+    #: "stopped_early": how many updates, and the pass by which half of them stopped; "steps_skipped": how many steps
     numbers: tuple[int, ...] = ()
     #: the message in the log with which the run ended
     message: str = ""

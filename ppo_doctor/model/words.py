@@ -21,7 +21,7 @@ CONFIDENCES: tuple[Confidence, ...] = ("established", "likely", "suspected")
 #: values that cannot be.
 NoteKind = Literal["said", "skipped", "lost", "dropped", "merged", "renamed", "info"]
 #: What a note says happened to the run. "died_of_numbers": the exception that ended it is about non-finite numbers.
-NoteEvent = Literal["died", "died_of_numbers", "resumed", "stopped_early", "skipped_steps", "several_runs"]
+NoteEvent = Literal["died", "died_of_numbers", "resumed", "stopped_early", "steps_skipped", "several_runs"]
 #: What is made of a native key: a metric by its framework's profile, one by the meaning of its name, a clock, a metric
 #: that another key gave already, of time or machine, known and not used, text in every record, or nothing.
 KeyUse = Literal["mapped", "guessed", "clock", "again", "machine", "not used", "text", "unknown"]

@@ -168,7 +168,7 @@ class Messages(Dialect):
             tell("stopped", text, first["stopped"], event="stopped_early", numbers=(len(self._passes), soon))
         if self._skipped:
             text = f"{self._skipped} lines say that an optimizer step was skipped because gradients overflowed"
-            tell("skipped", text, first["skipped"], event="skipped_steps", numbers=(self._skipped,))
+            tell("skipped", text, first["skipped"], event="steps_skipped", numbers=(self._skipped,))
         if "resumed" in first:
             text = "the console says that the run goes on from a checkpoint"
             tell("resumed", text, first["resumed"], event="resumed")

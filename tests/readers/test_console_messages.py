@@ -162,7 +162,7 @@ SKIPPED = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 64,
 def test_steps_that_the_console_says_were_skipped_are_counted_and_no_metrics(tmp_path):
     (tmp_path / "stdout.log").write_text("".join(line + "\n" + SKIPPED for line in STEPS.splitlines()))
     items = list(readers.read(tmp_path / "stdout.log")[1])
-    assert [item.numbers for item in items if getattr(item, "event", None) == "skipped_steps"] == [(8,)]
+    assert [item.numbers for item in items if getattr(item, "event", None) == "steps_skipped"] == [(8,)]
     assert all("Rank" not in getattr(item, "columns", {}) for item in items)
 
 
