@@ -13,7 +13,7 @@ from statistics import mean
 
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.diagnosis.analyze import diagnose, runs_of
-from ppo_doctor.diagnosis.first_step import value_held
+from ppo_doctor.diagnosis.first_step import value_in_force
 from ppo_doctor.model.diagnosis import Diagnosis
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.request import Request
@@ -66,7 +66,7 @@ def main() -> None:
         remedies = {r.do: r for cause in diagnosis.causes if cause.leader for r in cause.remedies}
         for action in (each for problem in told.problems for each in problem.do):
             remedy = remedies.get(action.do)
-            if remedy is not None and remedy.setting and value_held(remedy.setting, run) is not None:
+            if remedy is not None and remedy.setting and value_in_force(remedy.setting, run) is not None:
                 actions = [
                     actions[0] + 1,
                     actions[1] + (action.now is not None),

@@ -97,7 +97,16 @@ def case_run(case: Mapping[str, Any]) -> Run:
         config=settings,
         misspelt=misspelt_settings(profile, [found]),
         config_raw=found.values,
-        notes=tuple(Note(text=text, source=source) for text in case.get("notes", ())),
+        notes=tuple(_note(entry, source) for entry in case.get("notes", ())),
+    )
+
+
+def _note(entry: str | Mapping[str, Any], source: SourceRef) -> Note:
+    """Return a note of a case: its text, or a table with `text`, `event` and `numbers`."""
+    if isinstance(entry, str):
+        return Note(text=entry, source=source)
+    return Note(
+        text=entry.get("text", ""), source=source, event=entry.get("event"), numbers=tuple(entry.get("numbers", ()))
     )
 
 
@@ -209,6 +218,4 @@ def _beside(clause: Clause, finding: Finding) -> str:
         return f"{name}: {finding.reason}"
     told = finding.evidence[0]
     observed = "nothing" if told.observed is None else f"{told.observed:.4g}"
-    return (
-        f"{name}: {observed} {told.op} {told.bound:g} {'yes' if finding.status == 'fired' else 'no'}; {told.statistic}"
-    )
+    return f"{name}: {observed} {told.op} {told.bound:g} {'yes' if finding.status == 'fired' else 'no'}; {told.claim}"

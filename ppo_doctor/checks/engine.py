@@ -21,7 +21,6 @@ from ppo_doctor.checks.run_view import inputs, metrics_wanted, takes_a_log
 from ppo_doctor.model.arrays import median
 from ppo_doctor.model.rules import Evidence, Finding
 from ppo_doctor.model.run import SINGLE, Fact, Series
-from ppo_doctor.model.words import NOT_SO
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -219,7 +218,8 @@ def _fact(clause: Clause, fact: Fact) -> Outcome:
     evidence = Evidence(
         metric=fact.name,
         raw=(fact.source.key if fact.source and fact.source.key else fact.name),
-        statistic=f"{NOT_SO}{fact.says}" if fact.denied else fact.says or fact.how,
+        statistic=fact.says or ("" if fact.denied else fact.how),
+        denied=fact.denied,
         observed=value,
         op=OPERATORS[clause.test],
         bound=clause.bound,
@@ -256,8 +256,10 @@ def _guarded(view: RunView, rule: Rule, debug: bool) -> Finding:
 
 def check(view: RunView, rule: Rule) -> Finding:
     """Evaluate one rule on one run."""
-    if (reason := _not_applicable(view, rule)) is not None:
-        return _skipped(rule, reason)
+    if (reason := view.kind.excludes(rule.kind) or not_for(view, rule.needs) or _constant(view, rule)) is not None:
+        return _skipped(rule, reason, applies=False)
+    if rule.before_training and FROM_SETTINGS not in view.run.facts:
+        return _skipped(rule, A_LOG)
     get = view.get
     missing = [need for need in rule.needs if get(need) is None]
     if missing:
@@ -280,17 +282,14 @@ def _least(view: RunView, rule: Rule) -> int:
     return rule.min_points_tensor
 
 
-def _not_applicable(view: RunView, rule: Rule) -> str | None:
-    reason = view.kind.excludes(rule.kind) or not_for(view, rule.needs)
-    if reason is not None:
-        return reason
-    if rule.before_training and FROM_SETTINGS not in view.run.facts:
-        return A_LOG
-    if rule.not_when_single_update:
-        updates = view.fact("updates_effective")
-        single = updates is not None and updates.how != "default" and 0.0 < (updates.number or 0.0) <= 1.0
-        if updates is not None and single and view.fact("apart_before_the_step") is None:
-            return f"constant by construction: one optimizer step per batch ({_origin(updates)})"
+def _constant(view: RunView, rule: Rule) -> str | None:
+    """Return why what a rule looks at cannot vary in this run; None if it can, or the rule does not ask."""
+    if not rule.not_when_single_update:
+        return None
+    updates = view.fact("updates_effective")
+    single = updates is not None and updates.how != "default" and 0.0 < (updates.number or 0.0) <= 1.0
+    if updates is not None and single and view.fact("apart_before_the_step") is None:
+        return f"constant by construction: one optimizer step per batch ({_origin(updates)})"
     return None
 
 
@@ -337,8 +336,8 @@ def _conclude(rule: Rule, outcomes: list[Outcome]) -> Finding:
 
 
 @lru_cache(maxsize=2048)  # two rules in three, and the same ones in each run of a sweep
-def _skipped(rule: Rule, reason: str, missing: tuple[str, ...] = ()) -> Finding:
-    return _finding(rule, "skipped", reason=reason, missing=missing)
+def _skipped(rule: Rule, reason: str, missing: tuple[str, ...] = (), *, applies: bool = True) -> Finding:
+    return _finding(rule, "skipped", reason=reason, missing=missing, applies=applies)
 
 
 def _finding(
@@ -349,6 +348,7 @@ def _finding(
     onset: int | None = None,
     reason: str | None = None,
     missing: tuple[str, ...] = (),
+    applies: bool = True,
 ) -> Finding:
     return Finding(
         rule=rule.name,
@@ -361,5 +361,6 @@ def _finding(
         onset_step=onset,
         reason=reason,
         missing=missing,
+        applies=applies,
         proves=rule.proves,
     )

@@ -143,7 +143,7 @@ def reference_first(view: RunView) -> Fact | None:
     None where it is negative: no KL between two models is, whichever they are; the samples are of another policy.
     None of a run that goes on from a checkpoint, which was trained before.
     """
-    if any(note.resumed for note in view.run.notes):
+    if any(note.event == "resumed" for note in view.run.notes):
         return None
     first = _first_reference(view)
     if first is not None and first < 0 and abs(first) > LEAST_NEGATIVE:

@@ -324,7 +324,7 @@ def _died(view: RunView) -> Fact | None:
     ends = [note for note in view.run.notes if note.died]
     if not ends:
         return None
-    return fact(float(ends[-1].died_of_numbers), ends[-1], ends[-1].text, how="observed")
+    return fact(float(ends[-1].event == "died_of_numbers"), ends[-1], ends[-1].text, how="observed")
 
 
 def _loss_stops(view: RunView) -> Fact | None:

@@ -163,11 +163,11 @@ def _first(view: RunView, name: str) -> float | None:
 @statistic("approx_kl", "reward_mean", "episode_return", "eval_return")
 def first_pass_stops(view: RunView) -> Fact | None:
     """Return the share of updates that a console tells to have been stopped in their first pass; 0 if half went on."""
-    told = next((note for note in view.run.notes if note.stopped_early), None)
+    told = next((note for note in view.run.notes if note.event == "stopped_early"), None)
     updates = max(map(len, view.run.series.values()), default=0)
-    if told is None or told.stopped_early is None or not updates:
+    if told is None or not updates:
         return None
-    count, soon = told.stopped_early
+    count, soon = told.numbers
     return fact(min(1.0, count / updates) if soon == 0 else 0.0, told, told.text)
 
 
@@ -177,12 +177,12 @@ def steps_said_skipped(view: RunView) -> Fact | None:
 
     1 where the run ended because its scaler had no smaller scale to try.
     """
-    told = next((note for note in view.run.notes if note.steps_skipped), None)
+    told = next((note for note in view.run.notes if note.event == "steps_skipped"), None)
     updates = max(map(len, view.run.series.values()), default=0)
     if told is None or updates < SEARCHED:
         return None
     ended = next((note.text for note in view.run.notes if note.died and SMALLEST_SCALE in note.text), None)
-    share = min(1.0, told.steps_skipped / updates) if ended is None else 1.0
+    share = min(1.0, told.numbers[0] / updates) if ended is None else 1.0
     says = told.text if ended is None else f"{told.text}; {ended}"
     return fact(share, told, says)
 

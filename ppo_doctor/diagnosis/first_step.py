@@ -1,4 +1,4 @@
-"""Remedies with the framework's key and values for one run, and the first step of a diagnosis."""
+"""What to do: the remedies of a cause with the trainer's keys and values, and the first step of a diagnosis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.diagnosis.findings import GONE, OF_A_FALL
+from ppo_doctor.checks.engine import FROM_SETTINGS
+from ppo_doctor.diagnosis.problems import GONE, OF_A_FALL
 from ppo_doctor.model.arrays import finite_of, median
 from ppo_doctor.model.evidence import number
 from ppo_doctor.model.rules import Remedy
@@ -22,36 +23,57 @@ from ppo_doctor.trainers.settings import IN_FORCE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ppo_doctor.checks.run_view import RunView
     from ppo_doctor.model.diagnosis import ChainLink, Coverage, Outcome, Problem, RankedCause
     from ppo_doctor.model.rules import Finding, Rule
     from ppo_doctor.model.run import Note, Run
     from ppo_doctor.model.words import ConfigValue
 
-#: More of them hide the first.
+#: Remedies reported for a cause.
 MOST_REMEDIES = 3
-#: The value to set that is the framework's own.
+#: In a remedy: the trainer's default is the value to set.
 DEFAULT = "default"
-#: How a value follows from the one that is: a multiple or a part of it.
+#: Operators of a remedy that scales the current value.
 SCALES = ("*", "/")
+#: Updates above the first are large and below the second usual; below the third they are small (nats).
+LARGE_KL, USUAL_KL, SMALL_KL = 0.1, 0.03, 0.001
+#: Fewest records whose reward shows a course, and metrics that are named of those to log.
+ENOUGH, MOST_NAMED = 20, 3
+#: This many losses of exactly 0 are not a coincidence.
+FEW = 5
+#: Algorithms of groups, whose samples are nearly always completions.
+OF_GROUPS = ("grpo", "rloo")
+#: Checks of a fall that say what fell, whether or not it rose before.
+STANDING_AT_0 = frozenset(("reward-gone",))
+#: Metrics that show whether steps became too large; the first two that are not logged are asked for.
+OF_STEPS = ("approx_kl", "entropy", "grad_norm")
+#: What to do about a reward that was never paid, by whether the samples are completions.
+OF_NOTHING: Mapping[bool, str] = {
+    False: "Play one episode by script that must earn a reward: if it is paid, make the start easier, or pay steps "
+    "towards the goal; if not, mend the reward.",
+    True: "Call the reward function on an answer that must earn a reward, then print ten completions beside theirs.",
+}
+#: What to count if the log does not show how many groups have equal rewards.
+OF_GROUPS_ALIKE = "and count the groups whose rewards are all equal: these teach nothing"
 
 
-def fitting(remedies: Iterable[Remedy], run: Run, samples: str | None = None) -> tuple[Remedy, ...]:
-    """Return the first remedies for a run's framework and samples or for any, without those that it follows already.
+def remedies_for(remedies: Iterable[Remedy], run: Run, samples: str | None = None) -> tuple[Remedy, ...]:
+    """Return the first three remedies for a run's trainer and samples that are not in effect already, with values.
 
-    Where it follows all of them, something that no setting shows is wrong, and they are told in words.
+    If all are in effect, they are returned nevertheless: something is wrong that no setting shows.
     """
-    own = (None, run.framework, SAME_SETTINGS.get(run.framework))
+    trainers = (None, run.framework, SAME_SETTINGS.get(run.framework))
     fit = (remedy for remedy in remedies if None in (samples, remedy.samples) or remedy.samples == samples)
-    named = [remedy for remedy in fit if remedy.framework in own]
-    ours = [remedy for remedy in named if _settable(remedy, run)] or named
-    open_ = [remedy for remedy in ours if not _followed(remedy, run)] or ours
-    return tuple(_told(remedy, run) for remedy in open_[:MOST_REMEDIES])
+    named = [remedy for remedy in fit if remedy.framework in trainers]
+    settable = [remedy for remedy in named if _settable(remedy, run)] or named
+    open_ = [remedy for remedy in settable if not _in_effect(remedy, run)] or settable
+    return tuple(_with_values(remedy, run) for remedy in open_[:MOST_REMEDIES])
 
 
 def _settable(remedy: Remedy, run: Run) -> bool:
-    """Tell whether a run's trainer has the setting to change: no upper clip bound where there is one for both sides.
+    """Return whether a run's trainer has the setting to change.
 
-    The weight of a value loss means nothing to a critic with an optimizer of its own.
+    The weight of the value loss has no effect on a critic with its own optimizer.
     """
     if remedy.setting is None:
         return True
@@ -64,56 +86,59 @@ def _settable(remedy: Remedy, run: Run) -> bool:
     return of_settings(run.framework) is None or _key(remedy.setting, run) is not None
 
 
-def _followed(remedy: Remedy, run: Run) -> bool:
-    """Tell whether the run has the value to set, or its framework has and nothing says that the run has another.
+def _in_effect(remedy: Remedy, run: Run) -> bool:
+    """Return whether the run has the value to set, or its trainer's default is that value and no other is known.
 
-    A multiple or a part of nothing, or of what is negative, is no remedy either.
+    Scaling a value that is 0 or negative is no remedy, and counts as in effect.
     """
     if remedy.setting is None or not remedy.to:
         return False
-    now, default = value_held(remedy.setting, run), _default(remedy.setting, run)
+    now, default = value_in_force(remedy.setting, run), _default(remedy.setting, run)
     if remedy.to[:1] in SCALES:
         return isinstance(now, int | float) and now <= 0
-    held = default if now is None else now
+    value = default if now is None else now
     known = default is not None or not remedy.to.endswith(DEFAULT)
-    return held is not None and known and target(remedy.to, held, default) is None
+    return value is not None and known and target(remedy.to, value, default) is None
 
 
-def _told(remedy: Remedy, run: Run) -> Remedy:
-    """Return a remedy with the run's key and values; a part or a multiple is never one of a mere default."""
+def _with_values(remedy: Remedy, run: Run) -> Remedy:
+    """Return a remedy with the run's key and values; a mere default is never scaled."""
     if remedy.setting is None:
         return replace(remedy, now=run.config_raw.get(remedy.key or ""))
-    key, now = _key(remedy.setting, run), value_held(remedy.setting, run)
+    key, now = _key(remedy.setting, run), value_in_force(remedy.setting, run)
     to = target(remedy.to, now, _default(remedy.setting, run))
     return replace(remedy, key=key, now=now, then=to if key else None)
 
 
 def _key(setting: str, run: Run) -> str | None:
-    """Return what the run calls a setting, else its framework; None where that has no such setting."""
-    held = run.config.get(setting)
-    if held is not None and held.how != "default":
-        return held.key
-    ours = of_settings(run.framework)
-    return next(iter(ours.config.get(setting, ())), None) if ours is not None else None
+    """Return the key of a setting in the run, else in its trainer; None if the trainer has no such setting."""
+    given = run.config.get(setting)
+    if given is not None and given.how != "default":
+        return given.key
+    profile = of_settings(run.framework)
+    return next(iter(profile.config.get(setting, ())), None) if profile is not None else None
 
 
-def value_held(setting: str, run: Run) -> ConfigValue:
-    """Return the value of a setting: the one that every record logs, else as configured, else the largest logged."""
-    held, series = run.config.get(setting), run.series.get(IN_FORCE.get(setting, setting))
+def value_in_force(setting: str, run: Run) -> ConfigValue:
+    """Return the value of a setting: the one that every record logs, else the configured, else the largest logged."""
+    given, series = run.config.get(setting), run.series.get(IN_FORCE.get(setting, setting))
     logged = series.values[np.isfinite(series.values)] if series is not None else np.empty(0)
     constant = len(logged) > 0 and bool((logged == logged[0]).all())
-    if held is None or held.how == "default" or constant:  # a rate of 0 is, whatever was asked for
-        return float(logged.max()) if len(logged) else None  # what a schedule decays from, or what was raised late
-    return held.value
+    if given is None or given.how == "default" or constant:  # a constant rate of 0 was not what the run asked for
+        return float(logged.max()) if len(logged) else None  # the value that a schedule decays from or rises to
+    return given.value
 
 
 def _default(setting: str, run: Run) -> ConfigValue:
-    ours = of_settings(run.framework)
-    return ours.defaults.get(setting) if ours is not None else None
+    profile = of_settings(run.framework)
+    return profile.defaults.get(setting) if profile is not None else None
 
 
 def target(to: str, now: ConfigValue, default: ConfigValue) -> ConfigValue:
-    """Return the value to set; None where it cannot be told, or is what the run has."""
+    """Return the value that a remedy sets; None if it is unknown or is the current one.
+
+    `to` is `= V`, `>= V` or `<= V`, where V may be `default`, or `* F` or `/ F`; "" means no value.
+    """
     how, _, value = to.partition(" ")
     if not how:
         return None
@@ -128,73 +153,67 @@ def target(to: str, now: ConfigValue, default: ConfigValue) -> ConfigValue:
 
 
 def _further(default: ConfigValue, scaled: ConfigValue, *, up: bool) -> bool:
-    """Tell whether the framework's own value lies further in the same direction: then that is where to go."""
+    """Return whether the trainer's default is beyond `scaled` in the same direction, and so the better value."""
     if not isinstance(default, int | float) or not isinstance(scaled, int | float):
         return False
     return default > scaled if up else 0 < default < scaled
 
 
 def _scaled(now: ConfigValue, factor: float) -> ConfigValue:
-    """Return a multiple or a part of the value that is; whole numbers stay whole."""
+    """Return a positive number times `factor`, a whole number if it was one; None for anything else."""
     if not isinstance(now, int | float) or isinstance(now, bool) or not math.isfinite(now) or now <= 0:
         return None
     return max(1, round(now * factor)) if isinstance(now, int) else float(f"{now * factor:.2g}")
 
 
-#: Nats from which on updates are large, and below which they usually stay.
-LARGE_KL, USUAL_KL, SMALL_KL = 0.1, 0.03, 0.001
-#: Records of a reward that show a course, and metrics that are named of those to log.
-ENOUGH, MOST_NAMED = 20, 3
-#: Losses of exactly 0 that are no chance.
-FEW = 5
-#: Algorithms of groups, nearly all of which are of completions.
-OF_GROUPS = ("grpo", "rloo")
-#: Checks of a fall that say what fell, whatever it did before.
-STANDING_AT_0 = frozenset(("reward-gone",))
-#: What tells that steps became too large, of which the first two that are not logged are asked for.
-OF_STEPS = ("approx_kl", "entropy", "grad_norm")
+def step_of_problem(
+    problem: Problem, outcome: Outcome, rules: Mapping[str, Rule], run: Run, samples: str | None
+) -> str:
+    """Return what to do first about a problem without a sure cause.
 
-
-def of_problem(problem: Problem, outcome: Outcome, rules: Mapping[str, Rule], run: Run, samples: str | None) -> str:
-    """Return what to do first about a problem while no cause of it is sure.
-
-    A reward that rose before it fell was learned from, so that no sign is wrong: what comes first is its peak.
+    A reward that rose before it fell was learned from, so that no sign is wrong: the first step is its peak.
     """
-    page = rules[problem.findings[0]].next_step if problem.findings else ""
+    of_finding = rules[problem.findings[0]].next_step if problem.findings else ""
     of_a_fall = OF_A_FALL - STANDING_AT_0
     if outcome.what in GONE and problem.state == "course" and of_a_fall.issuperset(problem.findings[:1]):
         peaked = outcome.what == "lost" or outcome.first is not None
-        return _smaller_steps(run) or (_back_to_the_peak(outcome, run) if peaked or not page else page)
-    return page or of_outcome(outcome, {}, run, samples)
+        return _smaller_steps(run) or (_back_to_the_peak(outcome, run) if peaked or not of_finding else of_finding)
+    return of_finding or _step_of_outcome(outcome, {}, run, samples)
 
 
-def told(problems: Sequence[Problem], causes: Sequence[RankedCause]) -> str:
-    """Return the first step of the problems: the remedy of a cause that is sure, else that of the problem."""
+def first_step(
+    problems: Sequence[Problem],
+    causes: Sequence[RankedCause],
+    links: Sequence[ChainLink],
+    findings: Sequence[Finding],
+    rules: Mapping[str, Rule],
+    coverage: Coverage,
+    outcome: Outcome,
+    view: RunView,
+) -> str:
+    """Return what to do first about a run that is not healthy.
+
+    That is the remedy of the first problem's sure cause, else the step of that problem, of a dead link, of checks that
+    failed to run, or of the outcome.
+    """
     for problem in problems:
         lead = next((c for c in causes if c.problem == problem.id and c.leader and not c.benign), None)
         sure = lead.remedies[:1] if lead is not None and lead.confidence != "suspected" else ()
         if step := next((remedy.do for remedy in sure), problem.next_step):
             return step
-    return ""
-
-
-def of_what_stands(
-    links: Sequence[ChainLink], findings: Sequence[Finding], rules: Mapping[str, Rule], coverage: Coverage
-) -> str:
-    """Return the step of the check that shows a dead link, or what to do about checks that failed; else nothing."""
     dead = next((link.link for link in links if link.state == "dead" and link.entailed_by is None), None)
-    ours = (rules[f.rule].next_step for f in findings if f.status == "fired" and f.link == dead)
-    if dead is not None and (step := next(filter(None, ours), "")):
+    steps = (rules[f.rule].next_step for f in findings if f.status == "fired" and f.link == dead)
+    if dead is not None and (step := next(filter(None, steps), "")):
         return step
-    return "Run it with --why, and report what failed: without it the run is not judged." if coverage.failed else ""
-
-
-def of_outcome(
-    outcome: Outcome, would_answer: Mapping[str, Sequence[str]], run: Run, samples: str | None, *, alone: bool = False
-) -> str:
-    """Return what to do first where the outcome is all that is known; `alone` is a configuration without a log."""
-    if alone:
+    if coverage.failed:
+        return "Run it with --why, and report what failed: without it the run is not judged."
+    if FROM_SETTINGS in view.run.facts:
         return "Train with it, and let ppo-doctor read the log."
+    return _step_of_outcome(outcome, coverage.would_answer, view.run, view.kind.samples.value)
+
+
+def _step_of_outcome(outcome: Outcome, would_answer: Mapping[str, Sequence[str]], run: Run, samples: str | None) -> str:
+    """Return what to do first if only the outcome is known; `would_answer` has metrics by open question."""
     died = next((note.text for note in run.notes if note.died), None)
     if died is not None:
         return "Mend what ended the run, and train on from its last checkpoint."
@@ -219,7 +238,7 @@ def of_outcome(
 
 
 def _repeated(outcome: Outcome, run: Run) -> str:
-    """Return how records could be told apart most of which repeat a step; nothing where few do."""
+    """Return how to separate records if most of them repeat a step, else ""."""
     merged = sum(note.count for note in run.notes if note.kind == "merged" and note.source is not None)
     if not outcome.records or merged < max(2, outcome.records):
         return ""
@@ -229,7 +248,7 @@ def _repeated(outcome: Outcome, run: Run) -> str:
 
 
 def _untrained(run: Run) -> str:
-    """Return what to find out about a log whose losses are all 0, as an evaluation writes them; nothing otherwise."""
+    """Return what to find out if all losses are 0, as an evaluation logs them, else ""."""
     losses = next((run.series[name] for name in ("policy_loss", "loss") if name in run.series), None)
     known = finite_of(losses.values) if losses is not None else np.empty(0)
     if losses is None or len(known) < FEW or known.any():
@@ -241,24 +260,12 @@ def _untrained(run: Run) -> str:
 
 
 def _whole(lost: Sequence[Note]) -> str:
-    """Return how the rest of a log could be read: of a metric its cells, else the file."""
+    """Return what to do about parts of a log that could not be read: cells of a metric, or the rest of the file."""
     cells = next((note.source for note in lost if note.source is not None and note.source.key), None)
     if cells is None or any(note.source is None or not note.source.key for note in lost):
         return "Let ppo-doctor read the whole log: the fault may stand in what it has not read."
     where = f", the first of them in line {cells.line}" if cells.line is not None else ""
     return f"Log {cells.key} as a number in every record: cells of it hold none{where}, and the fault may show there."
-
-
-#: What is asked of a reward that was never paid, by whether completions earn it.
-OF_NOTHING: Mapping[bool, str] = {
-    False: "Play one episode by script that must earn a reward: if it is paid, make the start easier, or pay steps "
-    "towards the goal; if not, mend the reward.",
-    True: "Call the reward function on an answer that must earn a reward, then print ten completions beside theirs.",
-}
-
-
-#: What is asked for of groups of which no log tells how many are alike.
-OF_GROUPS_ALIKE = "and count the groups whose rewards are all equal: these teach nothing"
 
 
 def _read_or_log(outcome: Outcome, run: Run, *, completions: bool) -> str:
@@ -271,21 +278,21 @@ def _read_or_log(outcome: Outcome, run: Run, *, completions: bool) -> str:
 
 
 def _of_the_columns(outcome: Outcome, run: Run) -> str:
-    """Return where the column that may be the reward is no number, and which others there are, of parts of a reward."""
+    """Return where the candidate reward column holds no number, and which other columns of rewards there are."""
     parts = [series for name, series in run.series.items() if name.startswith("reward_component") and len(series)]
-    said, others = "", []
+    gaps, others = "", []
     for series in parts:
         lost = np.flatnonzero(~np.isfinite(series.values))
         if series.raw != outcome.key:
             others.append(series.raw if series.values.any() else f"{series.raw} (0 in every record)")
         elif len(lost):
             first = series.axis.steps[lost[0]]
-            said = f" It is no number in {len(lost)} of {len(series)} records, first at step {first}."
-    return said + (f" Not taken: {', '.join(others[:MOST_NAMED])}." if others else "")
+            gaps = f" It is no number in {len(lost)} of {len(series)} records, first at step {first}."
+    return gaps + (f" Not taken: {', '.join(others[:MOST_NAMED])}." if others else "")
 
 
 def _smaller_steps(run: Run) -> str:
-    """Return what to do about updates that had become large by the end of a fall; nothing where none had."""
+    """Return how to make updates smaller if they were large in the last third of the run, else ""."""
     for kl in (run.series[name] for name in ("approx_kl", "approx_kl_k2") if name in run.series):
         late = finite_of(np.abs(kl.values[-(len(kl) // 3) :]))
         if len(kl) >= ENOUGH and len(late) and (size := median(late)) > LARGE_KL:
@@ -297,28 +304,24 @@ def _smaller_steps(run: Run) -> str:
 
 
 def _back_to_the_peak(outcome: Outcome, run: Run) -> str:
-    """Return a test that tells a policy that got worse from a task that got harder, and what to log for it."""
+    """Return how to find out whether the policy got worse or the task got harder, and what to log for it."""
     peak = f"step {outcome.best_step}" if outcome.best_step is not None else "the peak"
     at = f"the checkpoint nearest to {peak}, where the reward was about {_short(outcome.best)}"
     logged = {*run.series}
     silent = [name for name in OF_STEPS if name not in logged][:2]
     log = f" Log {' and '.join(silent)} from there on." if silent else ""
-    slower = "" if _is_small(run) else " with a lower learning rate"
+    kl = run.series.get("approx_kl")
+    sizes = finite_of(np.abs(kl.values)) if kl is not None else np.empty(0)
+    small = len(sizes) >= ENOUGH and median(sizes) < SMALL_KL
+    slower = "" if small else " with a lower learning rate"
     return (
         f"Keep {at}, and evaluate it beside the last one on the same tasks: "
         f"if it earns more, train on from it{slower}; if not, the task changed, not the policy.{log}"
     )
 
 
-def _is_small(run: Run) -> bool:
-    """Tell whether updates are smaller than usual, so that a lower rate is no remedy."""
-    kl = run.series.get("approx_kl")
-    known = finite_of(np.abs(kl.values)) if kl is not None else np.empty(0)
-    return len(known) >= ENOUGH and median(known) < SMALL_KL
-
-
 def _before_centring(outcome: Outcome, run: Run) -> str:
-    """Return what to log of rewards that differ while their mean is one number; nothing where they do not."""
+    """Return what to log if the mean reward is constant although rewards differ, as after centring, else ""."""
     inside = run.series.get("reward_std")
     if outcome.metric != "reward_mean" or inside is None or not outcome.start == outcome.best == outcome.end:
         return ""
@@ -331,7 +334,7 @@ def _before_centring(outcome: Outcome, run: Run) -> str:
 
 
 def _measured(outcome: Outcome, run: Run, *, completions: bool) -> str:
-    """Return the comparison that tells a task that is done, or cannot be done, from a policy that does not learn."""
+    """Return how to find out whether the task is solved, or cannot be, or the policy does not learn."""
     if completions:
         count = "" if "frac_reward_zero_std" in run.series else ", " + OF_GROUPS_ALIKE
         return f"Evaluate the first and the last checkpoint on the same few hundred prompts{count}."
@@ -347,7 +350,7 @@ def _measured(outcome: Outcome, run: Run, *, completions: bool) -> str:
 
 
 def _to_log(would_answer: Mapping[str, Sequence[str]]) -> str:
-    """Return what to log, by which the questions that stay open would be answered."""
+    """Return what to log so that the open questions can be answered, or ""."""
     names = dict.fromkeys(name for question in QUESTIONS for name in would_answer.get(question, ()))
     listed = list(names)[:MOST_NAMED]
     if not listed:

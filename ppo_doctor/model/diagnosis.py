@@ -127,6 +127,10 @@ class RunSummary:
     updates_per_batch: UpdatesPerBatch
     config: Mapping[str, ConfigValue]
     notes: tuple[str, ...]
+    #: each of the notes that gives what ended the run, with the message of the log
+    died: tuple[tuple[str, str], ...] = ()
+    #: the note that the file of the run holds several, where it does
+    several_runs: tuple[str, ...] = ()
     #: "completions" or "episodes", None where nothing tells
     samples: str | None = None
     #: how many native keys were mapped, guessed by their names, or mean nothing to us
@@ -261,6 +265,8 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     chain: tuple[ChainLink, ...]
     coverage: Coverage
+    #: whether the verdict is inconclusive because questions of the coverage are open, and for nothing else
+    left_open: bool = False
     outcome: Outcome = Outcome(what="not_logged")
     problems: tuple[Problem, ...] = ()
     #: what to do first, of a run that is not healthy

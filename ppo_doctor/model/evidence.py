@@ -109,8 +109,8 @@ def _seen(evidence: Evidence) -> str:
     if evidence.of > 1:
         span = f", steps {evidence.steps[0]}–{evidence.steps[1]}" if evidence.steps else ""
         return f"{evidence.raw} {_bounded(evidence)} in {_records(evidence)}{span}".replace("  ", " ")
-    if evidence.steps is None and " " in evidence.statistic:
-        return _ONE.sub(_singular, evidence.statistic)
+    if evidence.steps is None and " " in evidence.claim:
+        return _ONE.sub(_singular, evidence.claim)
     setting = evidence.source is not None and evidence.source.key == evidence.raw != evidence.metric
     told = replace(evidence, metric=evidence.raw) if setting and evidence.steps is None else evidence
     return sentence(told).removesuffix(f" ({evidence.source})" if evidence.source else "")
@@ -177,12 +177,12 @@ def _parts(evidence: Evidence) -> Parts:
     if evidence.of > 1:
         span = f", steps {evidence.steps[0]}–{evidence.steps[1]}" if evidence.steps else ""
         return Parts(evidence.raw, _bounded(evidence), f" in {_records(evidence)}{span}{where}")
-    if evidence.statistic.endswith(" of 1 records"):
+    if evidence.claim.endswith(" of 1 records"):
         return _of_the_only_record(evidence, where)
-    if evidence.unit == CONDITION and evidence.statistic:  # a fact that says itself what is so
-        return Parts(evidence.statistic, "", where)
+    if evidence.unit == CONDITION and evidence.claim:  # a fact that says itself what is so
+        return Parts(evidence.claim, "", where)
     observed = measured(evidence.observed, evidence.unit)
-    detail = f" [{_ONE.sub(_singular, evidence.statistic)}]" if evidence.statistic else ""
+    detail = f" [{_ONE.sub(_singular, evidence.claim)}]" if evidence.claim else ""
     name = evidence.metric if evidence.steps is None else evidence.raw  # of a series, what the log or it itself says
     return Parts(f"{name} {observed}", f"{_verb(evidence)} {number(evidence.bound)}", f"{detail}{where}")
 

@@ -99,11 +99,18 @@ class Evidence:
     satisfied: int = 0
     of: int = 0
     source: SourceRef | None = None
+    #: whether `statistic` describes a condition that does not hold
+    denied: bool = False
+
+    @property
+    def claim(self) -> str:
+        """The statistic in words; "not so: " precedes a condition that does not hold."""
+        return f"not so: {self.statistic}" if self.denied else self.statistic
 
 
 @frozen
 class Finding:
-    """What one rule has to say about one run."""
+    """The answer of one rule for one run."""
 
     rule: str
     code: str
@@ -115,6 +122,8 @@ class Finding:
     onset_step: int | None = None
     reason: str | None = None
     missing: tuple[str, ...] = ()
+    #: False if the rule is for another kind of run or another number of updates per batch; `reason` says which
+    applies: bool = True
     #: answering yes proves something, by definition or identity
     proves: bool = False
 
@@ -166,6 +175,8 @@ class Measurement:
 
     log: str
     because: str
+    #: title of the check that it would answer; "" where the cause itself asks for it
+    check_title: str = ""
 
 
 @frozen

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.model.words import ConfigValue, How, KeyUse, NoteKind
+from ppo_doctor.model.words import ConfigValue, How, KeyUse, NoteEvent, NoteKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -175,7 +174,7 @@ class Fact:
     since: int | None = None
     #: each thing that the number counts, where it counts what stands in several places
     counted: tuple[Evidence, ...] = ()
-    #: whether it is a condition that does not hold, of which `says` tells what would be so
+    #: whether it is a condition that does not hold; `says` describes the condition
     denied: bool = False
 
     @property
@@ -194,67 +193,33 @@ class Setting:
     source: SourceRef
 
 
-#: How a note begins that tells of the exception in which a console log ends, and what one says of broken numbers.
-DIED = "the run died here"
-NONFINITE = re.compile(
-    r"\bnans?\b|\binf\b|nan\(|infinite|invalid values|not finite|non-finite|expected parameter", re.I
-)
-
-
-#: What a note says of updates that a console log tells to have been stopped early.
-STOPPED_EARLY = "{} updates say that they were stopped early, half of them by pass {}"
-_STOPPED = re.compile(STOPPED_EARLY.format(r"(\d+)", r"(\d+)"))
-#: What a note says of a run whose console tells that it goes on from a checkpoint.
-RESUMED = "the console says that the run goes on from a checkpoint"
-#: What a note says of optimizer steps that a console log tells to have been skipped.
-SKIPPED = "{} lines say that an optimizer step was skipped because gradients overflowed"
-_SKIPPED = re.compile(SKIPPED.format(r"(\d+)"))
-
-
 @frozen
 class Note:
-    """Something that was dropped, renamed, merged or unreadable on the way in."""
+    """Something that reading a source dropped, renamed, merged, could not read, or learned about the run."""
 
     text: str
     source: SourceRef | None = None
     count: int = 1
     kind: NoteKind = "info"
+    #: what happened to the run, where the note is about that
+    event: NoteEvent | None = None
+    #: "stopped_early": how many updates, and the pass by which half of them stopped; "steps_skipped": how many steps
+    numbers: tuple[int, ...] = ()
+    #: the message in the log with which the run ended
+    message: str = ""
 
     def __str__(self) -> str:
         return self.text if self.source is None else f"{self.source}: {self.text}"
 
     @property
-    def stopped_early(self) -> tuple[int, int] | None:
-        """Return how many updates this tells to have been stopped early, and the pass by which half of them were."""
-        found = _STOPPED.match(self.text)
-        return (int(found[1]), int(found[2])) if found else None
-
-    @property
-    def steps_skipped(self) -> int:
-        """Return how many optimizer steps this tells to have been skipped."""
-        found = _SKIPPED.match(self.text)
-        return int(found[1]) if found else 0
-
-    @property
-    def resumed(self) -> bool:
-        """Tell whether this says that the run goes on from a checkpoint."""
-        return self.text == RESUMED
-
-    @property
-    def of_the_run(self) -> bool:
-        """Tell whether this says what happened to the run, whichever file of it says so, and not how a file is read."""
-        counted = self.stopped_early is not None or self.steps_skipped > 0
-        return DIED in self.text or self.kind == "said" or counted or self.resumed
+    def about_the_run(self) -> bool:
+        """Whether the note is about the run, whichever file it comes from, and not about reading one file."""
+        return self.event is not None or self.kind == "said"
 
     @property
     def died(self) -> bool:
-        """Tell whether this is the exception, or what else the run ended in."""
-        return DIED in self.text
-
-    @property
-    def died_of_numbers(self) -> bool:
-        """Tell whether this is the exception that a run ended in, and it is about numbers that are not finite."""
-        return DIED in self.text and NONFINITE.search(self.text) is not None
+        """Whether the note gives the exception, or the signal, that ended the run."""
+        return self.event in ("died", "died_of_numbers")
 
 
 @frozen

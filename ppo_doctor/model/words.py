@@ -20,6 +20,8 @@ CONFIDENCES: tuple[Confidence, ...] = ("established", "likely", "suspected")
 #: "lost": there is more than what was read: the file goes on, or cells of a metric hold no number. "dropped": single
 #: values that cannot be.
 NoteKind = Literal["said", "skipped", "lost", "dropped", "merged", "renamed", "info"]
+#: What a note says happened to the run. "died_of_numbers": the exception that ended it is about non-finite numbers.
+NoteEvent = Literal["died", "died_of_numbers", "resumed", "stopped_early", "steps_skipped", "several_runs"]
 #: What is made of a native key: a metric by its framework's profile, one by the meaning of its name, a clock, a metric
 #: that another key gave already, of time or machine, known and not used, text in every record, or nothing.
 KeyUse = Literal["mapped", "guessed", "clock", "again", "machine", "not used", "text", "unknown"]
@@ -82,7 +84,3 @@ OutcomeKind = Literal[
 OUTCOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"reward": ("episode_return", "reward_mean", "eval_return"), "entropy": ("entropy",)}
 )
-#: How sentences begin that one part writes and another knows again.
-LEFT_OPEN, WOULD_DECIDE, NOT_SO = "nothing found, but the log does not show", "it would decide ", "not so: "
-#: What a note says of a log of several runs, before the lines.
-SEVERAL_RUNS = "runs, which begin at lines"

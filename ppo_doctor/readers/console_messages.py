@@ -6,17 +6,22 @@ import re
 from statistics import median_high
 from typing import TYPE_CHECKING, Protocol
 
-from ppo_doctor.model.run import DIED, RESUMED, SKIPPED, STOPPED_EARLY, SourceRef
+from ppo_doctor.model.run import SourceRef
 from ppo_doctor.readers.console_base import NUMBER, Dialect
 from ppo_doctor.readers.methods import may_name, method_of
 from ppo_doctor.readers.table import METHOD_KEYS, SECTION, EmbeddedConfig
 
 if TYPE_CHECKING:
+    from ppo_doctor.model.words import NoteEvent
     from ppo_doctor.readers.console_base import Line, Sink
     from ppo_doctor.readers.notes import Ledger
 
 #: Characters of a line that are searched, and of a message that are shown, at most.
 _SHOWN = 160
+#: Phrases of exceptions about numbers that are not finite.
+_NONFINITE = re.compile(
+    r"\bnans?\b|\binf\b|nan\(|infinite|invalid values|not finite|non-finite|expected parameter", re.I
+)
 
 
 _BEGIN = "Traceback (most recent call last)"
@@ -98,7 +103,9 @@ class Exceptions:
         """Note the last exception if no record follows it."""
         if self._last is not None and self._last[2] == self._reader.records:
             number, message, _ = self._last
-            self._reader.notes.tell("exception", f"{DIED}: {message}", number)
+            event: NoteEvent = "died_of_numbers" if _NONFINITE.search(message) else "died"
+            text = f"the run died here: {message}"
+            self._reader.notes.tell("exception", text, number, event=event, message=message)
 
 
 #: As in Spinning Up and Stable-Baselines3; the number is that of the pass that was stopped.
@@ -157,11 +164,14 @@ class Messages(Dialect):
         tell, first = self.sink.notes.tell, self._first
         if self._passes:
             soon = median_high(self._passes)
-            tell("stopped", STOPPED_EARLY.format(len(self._passes), soon), first["stopped"])
+            text = f"{len(self._passes)} updates say that they were stopped early, half of them by pass {soon}"
+            tell("stopped", text, first["stopped"], event="stopped_early", numbers=(len(self._passes), soon))
         if self._skipped:
-            tell("skipped", SKIPPED.format(self._skipped), first["skipped"])
+            text = f"{self._skipped} lines say that an optimizer step was skipped because gradients overflowed"
+            tell("skipped", text, first["skipped"], event="steps_skipped", numbers=(self._skipped,))
         if "resumed" in first:
-            tell("resumed", RESUMED, first["resumed"])
+            text = "the console says that the run goes on from a checkpoint"
+            tell("resumed", text, first["resumed"], event="resumed")
         for text, (number, count) in list(self._warnings.items())[:_MOST_WARNINGS]:
             message = text if count == 1 else f"{text} ({count:,} times)"
             tell(f"warning {text}", message, number, kind="said")

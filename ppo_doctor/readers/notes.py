@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model.run import Note, SourceRef
-from ppo_doctor.model.words import NoteKind
+from ppo_doctor.model.words import NoteEvent, NoteKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,8 +27,10 @@ _PAIR, _WORD, _DECIMAL = re.compile(r"[^\W\d]\w* ?[:=] ?[-+]?\d"), re.compile(r"
 
 @dataclass(slots=True, repr=False, eq=False)
 class _Reason:
-    kind: NoteKind
+    """The notes of one reason, up to `WRITTEN_OUT`, and how many there are in all."""
+
     more: str
+    kind: NoteKind = "info"
     notes: list[Note] = field(default_factory=list)
     count: int = 0
     further: SourceRef | None = None
@@ -92,18 +94,31 @@ class Ledger:
     def skip(self, why: str, line: int | None = None, *, detail: str = "") -> None:
         """Note a record that could not be used."""
         text = f"record skipped: {why}{detail and f' ({detail})'}"
-        self._add(_Reason("skipped", f"more records skipped: {why}"), why, text, SourceRef(path=self.path, line=line))
+        note = Note(text=text, source=SourceRef(path=self.path, line=line), kind="skipped")
+        self._add(why, note, f"more records skipped: {why}")
 
-    def tell(self, what: str, text: str, line: int | None = None, *, kind: NoteKind = "info") -> None:
-        """Note something that cost no record; notes of the same reason `what` are bounded together."""
-        self._add(_Reason(kind, f"more of the same: {what}"), what, text, SourceRef(path=self.path, line=line))
+    def tell(
+        self,
+        what: str,
+        text: str,
+        line: int | None = None,
+        *,
+        kind: NoteKind = "info",
+        event: NoteEvent | None = None,
+        numbers: tuple[int, ...] = (),
+        message: str = "",
+    ) -> None:
+        """Add a note that cost no record; at most 20 with the same `what` are written out."""
+        source = SourceRef(path=self.path, line=line)
+        note = Note(text=text, source=source, kind=kind, event=event, numbers=numbers, message=message)
+        self._add(what, note, f"more of the same: {what}")
 
     def tell_once(self, what: str, key: str, text: str, line: int | None = None, *, kind: NoteKind = "info") -> None:
         """Note something about a key, once for each reason and key."""
         if (what, key) not in self._seen:
             self._seen.add((what, key))
-            source = SourceRef(path=self.path, line=line, key=key)
-            self._add(_Reason(kind, f"more keys like that: {what}"), what, text, source)
+            note = Note(text=text, source=SourceRef(path=self.path, line=line, key=key), kind=kind)
+            self._add(what, note, f"more keys like that: {what}")
 
     def notes(self) -> Iterator[Note]:
         """Yield the notes in the order in which their reasons first occurred."""
@@ -113,10 +128,10 @@ class Ledger:
             if rest:
                 yield Note(text=f"{rest} {reason.more}", source=reason.further, count=rest, kind=reason.kind)
 
-    def _add(self, fresh: _Reason, name: str, text: str, source: SourceRef) -> None:
-        reason = self._reasons.setdefault(name, fresh)
+    def _add(self, name: str, note: Note, more: str) -> None:
+        reason = self._reasons.setdefault(name, _Reason(more, note.kind))
         reason.count += 1
         if len(reason.notes) < WRITTEN_OUT:
-            reason.notes.append(Note(text=text, source=source, kind=reason.kind))
-        elif reason.further is None:
-            reason.further = replace(source, key=None)
+            reason.notes.append(replace(note, kind=reason.kind))
+        elif reason.further is None and note.source is not None:
+            reason.further = replace(note.source, key=None)

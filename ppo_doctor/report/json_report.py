@@ -321,8 +321,8 @@ def _check(finding: Finding) -> dict[str, Json]:
 
 def _evidence(evidence: Evidence) -> dict[str, Json]:
     """Return a number with the bound that it was compared with, and where it stands."""
-    numbers = "metric raw statistic observed op bound bound_source unit satisfied of steps source"
-    return fields(evidence, numbers)
+    numbers = "observed op bound bound_source unit satisfied of steps source"
+    return {**fields(evidence, "metric raw"), "statistic": evidence.claim, **fields(evidence, numbers)}
 
 
 def _whole(value: float | None) -> float | int | None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ppo_doctor.model.evidence import became, brief, gone, number, says
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.rules import Remedy
-from ppo_doctor.model.run import DIED, SourceRef
-from ppo_doctor.model.words import ASKED, LEFT_OPEN, QUESTIONS, WOULD_DECIDE, Severity
+from ppo_doctor.model.run import SourceRef
+from ppo_doctor.model.words import ASKED, QUESTIONS, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,8 +41,6 @@ TO_GAIN = "whether more can be earned (say how much is good with --target-return
 SHORT_ENOUGH = 32
 #: A statistic that is a sentence with a number.
 _NUMBER = re.compile(r" .*\d")
-#: The start of the reason why a measurement would decide a check, up to the check's name.
-_DECIDES = re.compile(rf"^{WOULD_DECIDE}[\w.-]+: ")
 
 
 @frozen
@@ -227,7 +225,7 @@ def _because(diagnosis: Diagnosis, problems: Sequence[ProblemSummary], unanswere
     because = diagnosis.verdict_because
     if diagnosis.verdict == "healthy" or problems or _death(diagnosis) or became(diagnosis.outcome) in because:
         return ""
-    if unanswered and because.startswith(LEFT_OPEN):
+    if unanswered and diagnosis.left_open:
         return "nothing was found, but not every question could be answered"
     # the title of a check reads better here than its statistic
     for link in diagnosis.chain:
@@ -239,8 +237,7 @@ def _because(diagnosis: Diagnosis, problems: Sequence[ProblemSummary], unanswere
 
 def _death(diagnosis: Diagnosis) -> str:
     """Return what ended the run, or "" where no line of it says so."""
-    lines = [note.partition(f"{DIED}: ")[2] for note in diagnosis.run.notes]
-    return next(filter(None, reversed(lines)), "")
+    return next((message for _, message in reversed(diagnosis.run.died)), "")
 
 
 def _numbers(
@@ -341,8 +338,8 @@ def _check(cause: RankedCause, done: set[str]) -> Measurement | None:
     if measure is None or certain or measure.log in done:
         return None
     done.add(measure.log)
-    title = _DECIDES.sub("", measure.because)
-    return measure if title == measure.because else replace(measure, because=f"it tells whether {_lowered(title)}")
+    title = measure.check_title
+    return replace(measure, because=f"it tells whether {_lowered(title)}") if title else measure
 
 
 def _lowered(title: str) -> str:
@@ -371,9 +368,9 @@ def _remarks(diagnosis: Diagnosis, problems: Sequence[ProblemSummary]) -> tuple[
 
 def _with_number(finding: Finding) -> str:
     """Return a check's title with its statistic where that is one number; the table has those of many records."""
-    alone = (e for e in finding.evidence if e.steps is None and _NUMBER.search(e.statistic))
+    alone = (e for e in finding.evidence if e.steps is None and _NUMBER.search(e.claim))
     # the value of a setting is in no table
-    numbers = [f"{e.raw} is {number(e.observed)}; {e.statistic}" if e.raw == e.metric else e.statistic for e in alone]
+    numbers = [f"{e.raw} is {number(e.observed)}; {e.claim}" if e.raw == e.metric else e.claim for e in alone]
     return ": ".join((finding.title, *numbers[:1]))
 
 
@@ -402,7 +399,7 @@ def _checks(diagnosis: Diagnosis) -> Checks:
 def _reading(diagnosis: Diagnosis, run: Run | None) -> tuple[str, ...]:
     """Return the most severe notes on reading, without the one on what ended the run."""
     kinds = {str(note): NOTE_KINDS.index(note.kind) for note in run.notes} if run is not None else {}
-    notes = [note for note in diagnosis.run.notes if DIED not in note]
+    notes = [note for note in diagnosis.run.notes if note not in dict(diagnosis.run.died)]
     return tuple(sorted(notes, key=lambda note: kinds.get(note, 0)))[:MOST_NOTES]
 
 
@@ -421,7 +418,10 @@ def relative(diagnosis: Diagnosis) -> Diagnosis:
     if not prefix:
         return diagnosis
     parts = {name: _without(getattr(diagnosis, name), prefix) for name in ("causes", "findings", "chain")}
-    return replace(diagnosis, run=replace(diagnosis.run, notes=_without(diagnosis.run.notes, prefix)), **parts)
+    run = diagnosis.run
+    return replace(
+        diagnosis, run=replace(run, notes=_without(run.notes, prefix), died=_without(run.died, prefix)), **parts
+    )
 
 
 def _without(value: Any, prefix: str) -> Any:  # noqa: ANN401 (whatever a diagnosis is made of)

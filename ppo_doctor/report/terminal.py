@@ -12,7 +12,6 @@ from io import StringIO
 from typing import TYPE_CHECKING, TypeAlias
 
 from ppo_doctor.diagnosis.gate_result import exit_code
-from ppo_doctor.model.words import SEVERAL_RUNS
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND, NARROWEST, WIDEST, Page, Span, columns
 from ppo_doctor.report.phrases import VERDICT_STYLE, VERDICTS, apart, count, first_action, flowing, what
@@ -176,7 +175,7 @@ def fleet(page: Page, judged: Sequence[Judged], *, everything: bool) -> None:
     most = None if everything or len(judged) <= MOST_ROWS else max(sick, 1)
     _head(page, [diagnosis for diagnosis, _ in judged])
     _rows(page, ordered[:most], judged)
-    for note in dict.fromkeys(note for diagnosis, _ in judged for note in diagnosis.run.notes if SEVERAL_RUNS in note):
+    for note in dict.fromkeys(note for diagnosis, _ in judged for note in diagnosis.run.several_runs):
         page.add(Span(flowing(note), "dim"), 0, 3)
     if most is not None and most < len(judged):
         page.add(Span(f"and {len(judged) - most} healthy: --all lists them", "dim"), 0, 3)

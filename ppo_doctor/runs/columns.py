@@ -13,7 +13,7 @@ import numpy as np
 
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.metrics import METRICS
-from ppo_doctor.model.run import DIED, Note, SourceRef
+from ppo_doctor.model.run import Note, SourceRef
 from ppo_doctor.readers.methods import PPO, method_of, of_family
 from ppo_doctor.readers.table import RUN_KEYS
 from ppo_doctor.trainers import aliases, configuration, detection
@@ -133,7 +133,7 @@ def _detected(keys: frozenset[str], like: Profile | None) -> Profile | None:
 def death(log: Log) -> str:
     """Return how the run of a log without a metric died, as a clause; empty if the log does not show it."""
     end = next((note for note in reversed(log.notes) if note.died), None)
-    return "" if end is None else f"; the run died before its first update: {end.text.partition(f'{DIED}: ')[2]}"
+    return "" if end is None else f"; the run died before its first update: {end.message}"
 
 
 def _nothing_known(log: Log) -> DoctorError:

@@ -121,7 +121,7 @@ class Log:
     @property
     def died_of_numbers(self) -> bool:
         """Return whether the log ends in an exception about numbers that are not finite, which is judged by itself."""
-        return any(note.died_of_numbers for note in self.notes)
+        return any(note.event == "died_of_numbers" for note in self.notes)
 
     @property
     def keys(self) -> frozenset[str]:

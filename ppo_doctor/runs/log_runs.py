@@ -13,7 +13,6 @@ from ppo_doctor.model.arrays import beside
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import Fact, Note, Run, Series, SourceRef
-from ppo_doctor.model.words import SEVERAL_RUNS
 from ppo_doctor.readers.table import CELL, RUN_KEYS, Table
 from ppo_doctor.runs import columns, configs_beside
 from ppo_doctor.runs.columns import names_guessed, rescaled
@@ -96,9 +95,9 @@ def _runs(parts: Sequence[Log], request: Request, profile: Profile, beside: Sequ
         raise failed[0]
     unjudged = tuple(Note(text=f"not judged: {error.message}") for error in failed)
     begins = [str(min(int(table.lines[0]) for table in part.tables)) for part in parts]
-    several = f"it holds {len(parts)} {SEVERAL_RUNS} {', '.join(begins[:MOST_BEGINS])}"
+    several = f"it holds {len(parts)} runs, which begin at lines {', '.join(begins[:MOST_BEGINS])}"
     more = f" and {len(begins) - MOST_BEGINS} more" * (len(begins) > MOST_BEGINS) + "; each is judged by itself"
-    note = Note(text=several + more, source=SourceRef(path=parts[0].path), kind="said")
+    note = Note(text=several + more, source=SourceRef(path=parts[0].path), kind="said", event="several_runs")
     runs = [replace(run, notes=(note, *run.notes)) for run in runs]
     return [replace(runs[0], notes=(*runs[0].notes, *unjudged)), *runs[1:]]
 

@@ -128,7 +128,7 @@ def _readings(
     bare = [log for log in logs if not log.records]
     settings = [found for log in bare for found in log.embedded]
     silent = [log for log in bare if log not in held]
-    ends = [note for log in silent for note in log.notes if note.of_the_run]
+    ends = [note for log in silent for note in log.notes if note.about_the_run]
     all_marks = [mark for log in held for mark in _marks(log)]
     if len(all_marks) == len(set(all_marks)):  # else there are several runs, and the settings may be of any
         for log in held:
@@ -263,7 +263,7 @@ def _merged(group: Sequence[_Reading], request: Request) -> Run:
         added, unused = _added(main, series, reading.run, agreement)
         series |= added
         notes += [*_differences(main, reading, agreement), _added_note(main, reading.run, added, unused, agreement)]
-        notes += [note for note in reading.run.notes if note.of_the_run and note not in main.notes]
+        notes += [note for note in reading.run.notes if note.about_the_run and note not in main.notes]
     others = [reading.run for reading in group[1:]]
     ours = {source.path for source in main.sources}
     again = tuple(replace(each, again=True) for run in others for each in run.sources if each.path not in ours)

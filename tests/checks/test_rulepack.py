@@ -13,7 +13,7 @@ import pytest
 from ppo_doctor.checks.cases import KINDS, parse_series, run_case
 from ppo_doctor.checks.rulepack import load_pack, prose
 from ppo_doctor.checks.run_view import STATISTICS
-from ppo_doctor.diagnosis.problems import problems
+from ppo_doctor.diagnosis.causes import cause_groups
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.words import LINKS, PRIORS, QUESTIONS
@@ -404,7 +404,7 @@ def leads(pack, cause, fired, clear):
 
     findings = [a_finding(rule, status(rule.name)) for rule in pack.rules]
     return any(
-        entry.id == cause.id and entry.leader for found in problems(pack.causes, findings) for entry in found.causes
+        entry.id == cause.id and entry.leader for found in cause_groups(pack.causes, findings) for entry in found.causes
     )
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.diagnosis.findings import SELDOM, problems_shown, unexplained, verdict
-from ppo_doctor.diagnosis.problems import problems
+from ppo_doctor.diagnosis.causes import SELDOM, cause_groups, unexplained
+from ppo_doctor.diagnosis.problems import problems, verdict
 from ppo_doctor.model.diagnosis import ChainLink, Coverage, Outcome
 from tests.synthetic import a_cause, a_finding, a_pack, a_rule
 
@@ -34,7 +34,7 @@ def said(causes=(), fired=(), became="learned", coverage=COMPLETE, failed=None, 
     covered = Coverage(**coverage, evaluated=2, clear=2, fired=0, skipped=0, errored=0, failed=failed or {})
     links = [ChainLink(link=name, state="dead", witness="it is 0 (run.jsonl:1)") for name in dead]
     outcome = Outcome(what=became, start=1.0, best=2.0, end=1.0, leans=leans)
-    told = problems_shown(problems(causes, findings, learned=outcome.clear), findings, outcome, links)
+    told = problems(cause_groups(causes, findings, learned=outcome.clear), findings, outcome, links)
     return verdict(told, outcome, covered, links, (0, 1000))
 
 
@@ -52,7 +52,7 @@ def test_nothing_found_without_a_reward_that_rose_is_inconclusive(became):
 def test_what_was_not_asked_is_told_where_the_reward_does_not_show_that_the_policy_learns(question):
     coverage = COMPLETE | {question: False}
     assert said(coverage=coverage)[0] == "healthy"  # the reward rose: the policy moves, by a signal
-    verdict_, because = said(became="flat", coverage=coverage)
+    verdict_, because, _ = said(became="flat", coverage=coverage)
     assert verdict_ == "inconclusive"
     assert because != said(became="flat")[1]
 
@@ -114,7 +114,7 @@ def test_what_a_harmless_cause_accounts_for_is_no_finding():
 
 
 def test_a_check_that_failed_to_run_keeps_it_from_healthy():
-    verdict_, because = said(failed={"symptom": "ZeroDivisionError"})
+    verdict_, because, _ = said(failed={"symptom": "ZeroDivisionError"})
     assert verdict_ == "inconclusive"
     assert "symptom" in because
 
@@ -129,7 +129,7 @@ def test_a_check_that_failed_to_run_keeps_it_from_healthy():
     ],
 )
 def test_a_run_with_a_dead_link_is_never_healthy(link, became, expected):
-    verdict_, because = said(dead=(link,), became=became)
+    verdict_, because, _ = said(dead=(link,), became=became)
     assert verdict_ == expected
     assert f"{link}: it is 0 (run.jsonl:1)" in because
 
@@ -172,7 +172,7 @@ def test_what_sound_runs_hardly_ever_show_asks_for_a_cause(rate, expected):
     cause = a_cause("it", {"symptom": LIKELY})
     found = unexplained(findings, a_pack(RULES, [cause], rates), ())
     assert (found.rule if found else None) == expected
-    assert unexplained(findings, a_pack(RULES, [cause], rates), problems([cause], findings)) is None
+    assert unexplained(findings, a_pack(RULES, [cause], rates), cause_groups([cause], findings)) is None
 
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ import pytest
 from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.diagnosis.analyze import diagnose
-from ppo_doctor.diagnosis.first_step import MOST_REMEDIES, fitting, target
+from ppo_doctor.diagnosis.first_step import MOST_REMEDIES, remedies_for, target
 from ppo_doctor.model.rules import Remedy
 from ppo_doctor.model.run import Axis, Note, Run, Series, Setting, SourceRef
 from ppo_doctor.model.words import ConfigValue
@@ -154,7 +154,7 @@ def test_the_value_to_set(to: str, now: ConfigValue, default: ConfigValue, wante
 
 
 def remedy_for(remedy: Remedy, **parts: Any) -> Remedy:
-    (found,) = fitting([remedy], a_run(**parts))
+    (found,) = remedies_for([remedy], a_run(**parts))
     return found
 
 
@@ -197,16 +197,16 @@ def test_a_value_that_every_record_logs_is_the_one_in_force(logged: list[float],
 
 def test_a_setting_that_the_trainer_lacks_is_no_remedy() -> None:
     upper = Remedy(do="raise the upper bound", setting="clip_range_high", to=">= 0.28")
-    assert fitting([upper, OTHER], a_run()) == (OTHER,)
-    assert [one.do for one in fitting([upper, OTHER], a_run(framework="trl-grpo"))] == [upper.do, OTHER.do]
+    assert remedies_for([upper, OTHER], a_run()) == (OTHER,)
+    assert [one.do for one in remedies_for([upper, OTHER], a_run(framework="trl-grpo"))] == [upper.do, OTHER.do]
 
 
 def test_the_weight_of_a_value_loss_is_no_remedy_beside_an_optimizer_of_the_critic() -> None:
     weight = Remedy(do="weigh the value loss", setting="vf_coef", to=">= 0.25")
-    assert [one.do for one in fitting([weight, OTHER], a_run(framework="canonical"))] == [weight.do, OTHER.do]
+    assert [one.do for one in remedies_for([weight, OTHER], a_run(framework="canonical"))] == [weight.do, OTHER.do]
     apart = configured("critic_learning_rate", "vf_lr", 1e-3)
-    assert fitting([weight, OTHER], a_run(framework="canonical", config=apart)) == (OTHER,)
-    assert fitting([weight, OTHER], a_run(framework="spinningup")) == (OTHER,)
+    assert remedies_for([weight, OTHER], a_run(framework="canonical", config=apart)) == (OTHER,)
+    assert remedies_for([weight, OTHER], a_run(framework="spinningup")) == (OTHER,)
 
 
 def test_a_framework_without_the_setting_is_told_no_key() -> None:
@@ -225,11 +225,11 @@ def test_a_default_that_nobody_is_known_to_use_is_not_told_as_the_run_s_value() 
 @pytest.mark.parametrize(("temperature", "left"), [(1.0, [OTHER]), (0.7, [HOT, OTHER])])
 def test_a_value_that_the_run_has_is_no_remedy(temperature: float, left: list[Remedy]) -> None:
     run = a_run(framework="trl-grpo", config=configured("temperature", "temperature", temperature))
-    assert [remedy.do for remedy in fitting([HOT, OTHER], run)] == [remedy.do for remedy in left]
+    assert [remedy.do for remedy in remedies_for([HOT, OTHER], run)] == [remedy.do for remedy in left]
 
 
 def test_what_a_default_follows_already_is_no_remedy() -> None:
-    assert fitting([Remedy(do="look farther", setting="gae_lambda", to="= 0.95"), OTHER], a_run()) == (OTHER,)
+    assert remedies_for([Remedy(do="look farther", setting="gae_lambda", to="= 0.95"), OTHER], a_run()) == (OTHER,)
 
 
 def test_a_run_that_follows_all_remedies_is_told_them_in_words() -> None:
@@ -239,17 +239,17 @@ def test_a_run_that_follows_all_remedies_is_told_them_in_words() -> None:
 
 def test_what_the_run_follows_already_is_no_remedy() -> None:
     high = Remedy(do="raise it", setting="ent_coef", to=">= 0.01")
-    assert fitting([high, OTHER], a_run(config=configured("ent_coef", "ent_coef", 0.05))) == (OTHER,)
+    assert remedies_for([high, OTHER], a_run(config=configured("ent_coef", "ent_coef", 0.05))) == (OTHER,)
 
 
 def test_remedies_of_other_frameworks_are_left_out() -> None:
     ours, other, any_ = (Remedy(do=name, framework=name) for name in ("trl-grpo", "verl", None))
-    assert fitting([other, ours, any_], a_run(framework="trl-grpo")) == (ours, any_)
-    assert fitting([other, ours, any_], a_run(framework="unsloth")) == (ours, any_)
+    assert remedies_for([other, ours, any_], a_run(framework="trl-grpo")) == (ours, any_)
+    assert remedies_for([other, ours, any_], a_run(framework="unsloth")) == (ours, any_)
 
 
 def test_only_the_first_remedies_are_told() -> None:
-    assert len(fitting([Remedy(do=str(n)) for n in range(9)], a_run())) == MOST_REMEDIES
+    assert len(remedies_for([Remedy(do=str(n)) for n in range(9)], a_run())) == MOST_REMEDIES
 
 
 def test_every_setting_to_change_is_one_that_a_framework_has() -> None:
@@ -263,15 +263,15 @@ def test_what_is_for_samples_of_another_kind_is_left_out():
         Remedy(do=do, samples=kind) for do, kind in (("a", "completions"), ("b", "episodes"), ("c", None))
     )
     both = [prompts, episodes, any_]
-    assert fitting(both, a_run(), "completions") == (prompts, any_)
-    assert fitting(both, a_run(), "episodes") == (episodes, any_)
-    assert fitting(both, a_run()) == (prompts, episodes, any_)
+    assert remedies_for(both, a_run(), "completions") == (prompts, any_)
+    assert remedies_for(both, a_run(), "episodes") == (episodes, any_)
+    assert remedies_for(both, a_run()) == (prompts, episodes, any_)
 
 
 @pytest.mark.parametrize("now", [0.0, -0.5])
 def test_a_multiple_of_nothing_is_no_remedy(now: float) -> None:
     run = a_run(config=configured("learning_rate", "lr", now))
-    assert [remedy.do for remedy in fitting([RAISED, OTHER], run)] == [OTHER.do]
+    assert [remedy.do for remedy in remedies_for([RAISED, OTHER], run)] == [OTHER.do]
 
 
 def test_of_a_setting_that_changes_the_largest_that_was_logged_is_told() -> None:

@@ -416,6 +416,7 @@ def inconclusive() -> Diagnosis:
         findings,
         verdict="inconclusive",
         verdict_because="nothing found, but the log does not show whether the policy moves",
+        left_open=True,
         coverage=coverage(
             findings,
             movement=False,

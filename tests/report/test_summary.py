@@ -158,7 +158,7 @@ def test_an_established_cause_needs_no_check() -> None:
 
 
 def test_a_check_speaks_of_a_rule_by_its_title() -> None:
-    asked = Measurement(log="ratio_std", because="it would decide ratio-identically-one: The ratio is one")
+    asked = Measurement(log="ratio_std", because="it would decide it", check_title="The ratio is one")
     found = replace(unhealthy(), causes=(replace(FLAT_GROUPS, would_change_my_mind=(asked,)),))
     check = summarize(found, None).problems[0].check
     assert check is not None

@@ -297,7 +297,7 @@ def test_what_a_console_says_of_the_end_is_said_of_the_run_of_the_table_beside_i
     died = 'Traceback (most recent call last):\n  File "a.py", line 3, in update\nValueError: probs are nan\n'
     run = the_run(write(tmp_path, {"progress.csv": as_csv(rows), "console.log": f"{records}\n{died}"}))
     assert len(run.sources) == 2
-    assert [Path(note.source.path).name for note in run.notes if note.died_of_numbers] == ["console.log"]
+    assert [Path(note.source.path).name for note in run.notes if note.event == "died_of_numbers"] == ["console.log"]
 
 
 def minibatches(rows, *, every=1, factor=1.0):

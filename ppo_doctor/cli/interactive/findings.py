@@ -245,7 +245,7 @@ def _numbers(page: Page, finding: Finding) -> None:
 def _detail(page: Page, evidence: Evidence) -> None:
     observed = f"observed {number(evidence.observed)}"
     where = f", by {flowing(evidence.bound_source)}" if evidence.bound_source else ""
-    statistic = f" ({flowing(evidence.statistic)})" if evidence.statistic else ""
+    statistic = f" ({flowing(evidence.claim)})" if evidence.statistic else ""
     text = f"{observed}{statistic}; bound {evidence.op} {plain(measured(evidence.bound, evidence.unit))}{where}"
     page.add(Span(text, "dim"), 2, 0)
 

@@ -1,4 +1,4 @@
-"""Findings: states of the signal chain, and what a crossed guard-rail costs."""
+"""States of the links of the signal chain."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from ppo_doctor import analyze
-from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.rulepack import check_references, load_pack
-from ppo_doctor.diagnosis.findings import COSTS, chain, costs, follows
+from ppo_doctor.diagnosis.chain import chain, links_killed_by
 from ppo_doctor.model.rules import Link
 from ppo_doctor.model.run import SourceRef
 from ppo_doctor.model.words import CHAIN, LINKS
@@ -56,7 +55,7 @@ def test_a_dead_link_leaves_nothing_for_those_after_it():
     assert [name for name in CHAIN if told[name].state == "dead"] == [*CHAIN[CHAIN.index("loss") :]]
     assert told["step"].entailed_by == "loss"
     assert told["loss"].entailed_by is None
-    assert follows(told.values(), "loss") == ("gradient", "step", "weights", "policy", "ratio")
+    assert links_killed_by(told.values(), "loss") == ("gradient", "step", "weights", "policy", "ratio")
 
 
 @pytest.mark.parametrize(
@@ -101,31 +100,3 @@ def test_a_log_that_is_nan_from_its_middle_on_is_alive_on_no_link_that_ends_so(t
     log.write_text("\n".join(json.dumps({"ppo_doctor": 1, **row}) for row in rows) + "\n", encoding="utf-8")
     found = {link.link: link.state for link in analyze(str(log)).chain}
     assert {found[name] for name in ("loss", "gradient", "step", "weights", "policy", "ratio", "numerics")} == {"dead"}
-
-
-def run_of(**series):
-    return case_run({"series": series})
-
-
-@pytest.mark.parametrize("rule", COSTS)
-def test_the_share_is_the_mean_over_the_run(rule):
-    metric, _ = COSTS[rule]
-    told = costs([a_finding(a_rule(rule))], run_of(**{metric: "0.2x4 0.6x4"}))
-    assert told[rule].share == pytest.approx(0.4)
-
-
-def test_records_without_a_number_count_for_nothing():
-    told = costs([a_finding(a_rule("clipped-much"))], run_of(clip_fraction="0.5x4 nanx4"))
-    assert told["clipped-much"].share == pytest.approx(0.5)
-
-
-def test_nothing_is_told_of_what_is_not_counted_or_not_crossed():
-    clipped = a_rule("clipped-much")
-    assert costs([a_finding(clipped)], run_of(entropy="1x9")) == {}
-    assert costs([a_finding(clipped)], run_of(clip_fraction="nanx9")) == {}
-    assert costs([a_finding(clipped, "clear")], run_of(clip_fraction="0.5x9")) == {}
-    assert costs([a_finding(a_rule("other"))], run_of(clip_fraction="0.5x9")) == {}
-
-
-def test_every_check_with_a_cost_exists():
-    assert set(COSTS) <= set(load_pack().by_name)
