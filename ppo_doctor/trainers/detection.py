@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ppo_doctor.model.errors import DoctorError, ExitCode
@@ -29,34 +28,12 @@ from ppo_doctor.trainers.names import (
 from ppo_doctor.trainers.profiles import (
     Keys,
     MetricProfile,
-    PartialMean,
     Profile,
-    UpdateFormula,
+    Scalar,
     is_pattern,
     profile_of,
 )
 from ppo_doctor.trainers.readings import readings
-
-__all__ = [
-    "FOLDER",
-    "SAME_SETTINGS",
-    "MetricProfile",
-    "PartialMean",
-    "Profile",
-    "UpdateFormula",
-    "as_written",
-    "build",
-    "detect",
-    "meaningful",
-    "names_of_settings",
-    "near_misses",
-    "of_settings",
-    "profile",
-    "profiles",
-    "speaks_of_ppo",
-    "trainer_of",
-    "trainers_in",
-]
 
 FOLDER = Path(__file__).parent
 #: A framework that has fewer than half of what a log's names mean has so many of them.
@@ -99,14 +76,21 @@ def _profile(name: str) -> Profile:
     return profile_of(_tables()[name])
 
 
-#: Trainers whose settings are another's, every one of them (Unsloth patches TRL and keeps its GRPOConfig).
-SAME_SETTINGS = MappingProxyType({"unsloth": "trl-grpo"})
+def known_profile(trainer: str) -> Profile | None:
+    """Return the profile of a trainer, None if there is none."""
+    return _profile(trainer) if trainer in _tables() else None
 
 
-def of_settings(framework: str) -> Profile | None:
-    """Return the profile that names a framework's settings; None where nobody knows the framework."""
-    name = SAME_SETTINGS.get(framework, framework)
-    return _profile(name) if name in _tables() else None
+def traits_of(trainer: str) -> Mapping[str, Scalar]:
+    """Return what is true of a trainer whatever its log shows, empty if there is no profile."""
+    profile = known_profile(trainer)
+    return {} if profile is None else profile.traits
+
+
+def samples_of(trainer: str) -> str:
+    """Return what a trainer samples: "completions" or "episodes"; "" for our own names, which either may use."""
+    samples = str(traits_of(trainer).get("samples", "episodes"))
+    return "" if samples == "either" else samples
 
 
 @cache
@@ -192,10 +176,6 @@ def _knows(name: str, keys: Keys) -> bool:
     return known >= HANDFUL or 2 * known >= len(mean)
 
 
-#: What a wrapper of an environment writes beside any trainer's log shows no trainer.
-_NO_TRAINERS = frozenset({CANONICAL, "gym-monitor"})
-
-
 def trainers_in(layouts: Iterable[frozenset[str]]) -> dict[frozenset[str], str]:
     """Return the layouts of a log's records that show by themselves which trainer of the PPO family wrote them.
 
@@ -214,7 +194,7 @@ def trainers_in(layouts: Iterable[frozenset[str]]) -> dict[frozenset[str], str]:
 def trainer_of(keys: frozenset[str]) -> str | None:
     """Return the trainer of the PPO family that keys show, a kind of another by the name of the other."""
     found = detect(keys)
-    if found is None or found.name in _NO_TRAINERS or not found.ppo_family:
+    if found is None or not found.is_trainer or not found.ppo_family:
         return None
     return str(_tables()[found.name].get("extends", found.name))
 
@@ -355,28 +335,11 @@ def near_misses(key: str, n: int = 3) -> tuple[str, ...]:
 NESTED = 0.5
 #: Least worth of the names that show a framework, and its lead over the next: one name of its own and a common one.
 ENOUGH, LEAD = 1.2, 1.3
-#: Older and newer profiles of one trainer, whose settings have mostly the same names.
-SAME = {"rllib-old": "rllib", "pufferlib-1": "pufferlib"}
 #: Settings that nobody gives without PPO, or one of its family, in mind.
 OF_PPO = frozenset(
     {
         *("ppo_epochs", "num_minibatches", "clip_range", "clip_range_high", "clip_range_dual", "gae_lambda"),
         *("num_generations", "steps_per_generation", "updates_per_batch", "advantage_estimator"),
-    }
-)
-#: What a program imports to train by PPO or its kin → the framework whose settings it gives.
-MODULES: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(("stable_baselines3.PPO", "stable_baselines3.ppo"), "sb3"),
-        **dict.fromkeys(("sb3_contrib.RecurrentPPO", "sb3_contrib.MaskablePPO", "sb3_contrib.ppo_"), "sb3"),
-        **dict.fromkeys(("stable_baselines.PPO2", "stable_baselines.ppo2"), "stable-baselines"),
-        **dict.fromkeys(("trl.GRPO", "trl.trainer.GRPO"), "trl-grpo"),
-        **dict.fromkeys(("trl.RLOO", "trl.trainer.RLOO"), "trl-rloo"),
-        **dict.fromkeys(("skrl.agents.torch.ppo", "skrl.agents.jax.ppo"), "skrl"),
-        **dict.fromkeys(("ray.rllib.algorithms.ppo",), "rllib"),
-        **dict.fromkeys(("tianshou.policy.PPO", "tianshou.algorithm.PPO"), "tianshou"),
-        **dict.fromkeys(("torchrl.objectives.ClipPPO",), "torchrl"),
-        **dict.fromkeys(("pfrl.agents.PPO",), "pfrl"),
     }
 )
 #: Settings of methods that learn from a replay buffer: two of them, and it is one.
@@ -409,7 +372,7 @@ def likeliest(keys: Collection[str], profiles: Mapping[str, Profile]) -> Likenes
     }
     ordered = sorted(scores, key=lambda name: (-scores[name], "extends" in profiles[name].raw, name))
     first = ordered[0]
-    rivals = [name for name in ordered[1:] if _family(profiles[name]) != _family(profiles[first])]
+    rivals = [name for name in ordered[1:] if profiles[name].family != profiles[first].family]
     ahead = not rivals or scores[first] >= LEAD * scores[rivals[0]]
     if scores[first] >= ENOUGH and ahead:
         return Likeness(name=first)
@@ -417,9 +380,9 @@ def likeliest(keys: Collection[str], profiles: Mapping[str, Profile]) -> Likenes
 
 
 def imported(imports: Iterable[str]) -> str | None:
-    """Return the one framework that a program imports; None where it is none that we know, or several."""
-    found = {name for what in imports for begins, name in MODULES.items() if what.startswith(begins)}
-    return next(iter(found)) if len(found) == 1 else None
+    """Return the only trainer that a program imports, None if it imports none or several."""
+    names = {p.name for p in profiles().values() if any(what.startswith(p.import_names) for what in imports)}
+    return next(iter(names)) if len(names) == 1 else None
 
 
 def learns_from_replay(keys: Collection[str]) -> bool:
@@ -440,9 +403,5 @@ def _worth(keys: tuple[str, ...], names: frozenset[str], tails: frozenset[str], 
 
 def _owners(profiles: Iterable[Profile]) -> Mapping[str, int]:
     """Return how many families of frameworks use each key."""
-    used = {(_family(profile), key) for profile in profiles for keys in profile.config.values() for key in keys}
+    used = {(profile.family, key) for profile in profiles for keys in profile.config.values() for key in keys}
     return Counter(key for _, key in used)
-
-
-def _family(profile: Profile) -> str:
-    return SAME.get(profile.name) or str(profile.raw.get("extends", profile.name))

@@ -79,7 +79,7 @@ class Keys:
         return frozenset(left)
 
 
-TABLES = frozenset({"axis", "metrics", "config", "defaults", "facts", "components"})
+TABLES = frozenset({"axis", "metrics", "config", "defaults", "facts", "components", "traits", "words", "template"})
 LISTS = frozenset({"traps", "ignore", "unset"})
 
 
@@ -217,6 +217,20 @@ class Profile:
     updates: tuple[UpdateFormula, ...] = ()
     partial_mean: PartialMean | None = None
     facts: Mapping[str, Scalar] = field(default_factory=dict)
+    #: what is true of the trainer whatever a log shows; `docs/trainers.md` lists the names
+    traits: Mapping[str, Scalar] = field(default_factory=dict)
+    #: setting → the words that it accepts
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: settings in the trainer's own example configuration, which nobody chose
+    template: Mapping[str, Scalar] = field(default_factory=dict)
+    #: beginnings of what a program imports to use this trainer
+    import_names: tuple[str, ...] = ()
+    #: another profile of the same trainer, whose settings have mostly the same names
+    family: str = ""
+    #: another trainer whose remedies also apply
+    remedies_of: str = ""
+    #: whether it describes a trainer, and not names that any trainer's log may contain
+    is_trainer: bool = True
     ignore: tuple[str, ...] = ()
     traps: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -379,6 +393,13 @@ def profile_of(raw: Mapping[str, Any]) -> Profile:
         updates=tuple(UpdateFormula(**formula) for formula in raw.get("updates", ())),
         partial_mean=_partial_mean(raw.get("partial_mean")),
         facts=raw.get("facts", {}),
+        traits=raw.get("traits", {}),
+        words=_tuples(raw.get("words", {})),
+        template=raw.get("template", {}),
+        import_names=tuple(raw.get("import_names", ())),
+        family=raw.get("family", raw.get("extends", raw["name"])),
+        remedies_of=raw.get("remedies_of", ""),
+        is_trainer=raw.get("is_trainer", True),
         ignore=tuple(raw.get("ignore", ())),
         traps=tuple(raw.get("traps", ())),
         sources=tuple(raw.get("sources", ())),
