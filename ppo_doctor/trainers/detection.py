@@ -381,7 +381,7 @@ def likeliest(keys: Collection[str], profiles: Mapping[str, Profile]) -> Likenes
 
 def imported(imports: Iterable[str]) -> str | None:
     """Return the only trainer that a program imports, None if it imports none or several."""
-    names = {p.name for p in profiles().values() if any(what.startswith(p.import_names) for what in imports)}
+    names = {p.name for what in imports for p in profiles().values() if what.startswith(p.import_names)}
     return next(iter(names)) if len(names) == 1 else None
 
 
