@@ -16,7 +16,7 @@ from ppo_doctor.model.evidence import number
 from ppo_doctor.model.rules import Remedy
 from ppo_doctor.model.words import QUESTIONS
 from ppo_doctor.trainers.config_formats import parse_value
-from ppo_doctor.trainers.detection import known_profile
+from ppo_doctor.trainers.detection import known_profile, profile_of_settings
 from ppo_doctor.trainers.settings import IN_FORCE
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def fitting(remedies: Iterable[Remedy], run: Run, samples: str | None = None) ->
     Where it follows all of them, something that no setting shows is wrong, and they are told in words.
     """
     trainer = known_profile(run.framework)
-    own = (None, run.framework, *([trainer.remedies_of] if trainer else []))
+    own = (None, run.framework, *([trainer.settings_of] if trainer else []))
     fit = (remedy for remedy in remedies if None in (samples, remedy.samples) or remedy.samples == samples)
     named = [remedy for remedy in fit if remedy.framework in own]
     ours = [remedy for remedy in named if _settable(remedy, run)] or named
@@ -62,7 +62,7 @@ def _settable(remedy: Remedy, run: Run) -> bool:
     apart = run.config.get("critic_learning_rate") is not None or "critic_learning_rate" in run.series
     if remedy.setting == "vf_coef" and apart:
         return False
-    return known_profile(run.framework) is None or _key(remedy.setting, run) is not None
+    return profile_of_settings(run.framework) is None or _key(remedy.setting, run) is not None
 
 
 def _followed(remedy: Remedy, run: Run) -> bool:
@@ -94,7 +94,7 @@ def _key(setting: str, run: Run) -> str | None:
     held = run.config.get(setting)
     if held is not None and held.how != "default":
         return held.key
-    ours = known_profile(run.framework)
+    ours = profile_of_settings(run.framework)
     return next(iter(ours.config.get(setting, ())), None) if ours is not None else None
 
 
@@ -109,7 +109,7 @@ def value_held(setting: str, run: Run) -> ConfigValue:
 
 
 def _default(setting: str, run: Run) -> ConfigValue:
-    ours = known_profile(run.framework)
+    ours = profile_of_settings(run.framework)
     return ours.defaults.get(setting) if ours is not None else None
 
 

@@ -119,7 +119,7 @@ _PARTS: dict[str, Spec] = {
     "updates?": [_FORMULA],
 }
 _PROFILE: Spec = _PARTS | {
-    **dict.fromkeys(("name", "title", "algorithm", "extends?", "family?", "remedies_of?"), str),
+    **dict.fromkeys(("name", "title", "algorithm", "extends?", "family?", "settings_of?"), str),
     **dict.fromkeys(("ppo_family?", "is_trainer?", "tags?"), bool),
     **dict.fromkeys(("prefixes?", "sources?", "import_names?"), _NAMES),
     "fingerprint": {"any": [_NAMES], "none?": _NAMES, "priority?": int},
@@ -130,7 +130,7 @@ _PROFILE: Spec = _PARTS | {
     "versions?": [_PARTS | {"name?": str, "any?": [_NAMES], "none?": _NAMES, "algorithm?": str}],
 }
 #: Fields that a profile does not inherit from the one that it extends.
-_OWN = ("versions", "import_names", "family", "remedies_of")
+_OWN = ("versions", "import_names", "family", "settings_of")
 _WITH_FILE = re.compile(r" \([\w./-]+\)$")
 
 
