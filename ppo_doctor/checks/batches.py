@@ -14,7 +14,7 @@ from ppo_doctor.checks.series import condition_series, fact
 from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, finite_median, finite_of, has_two_decimals, mean_of, median, same
 from ppo_doctor.model.run import EXACT, Fact
-from ppo_doctor.trainers.settings import COMPARE_GROUPS
+from ppo_doctor.trainers.detection import traits_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -399,7 +399,12 @@ def broken_groups(view: RunView) -> Iterator[tuple[Setting, str]]:
     """
     run = view.run
     size = view.number("num_generations")
-    if run.framework not in COMPARE_GROUPS or not view.configured("num_generations") or not size or size < 1:
+    if (
+        "compares_groups" not in traits_of(run.framework)
+        or not view.configured("num_generations")
+        or not size
+        or size < 1
+    ):
         return
     told = _whole(run.config_raw, "generation_batch_size")
     batch, words = (told[1], f"{told[0]} = {told[1]}") if told is not None else _of_a_device(view)

@@ -22,6 +22,7 @@ from ppo_doctor.model.run import Axis, Fact, Note, Resolution, Run, Series, Sour
 from ppo_doctor.model.toml_schema import Spec, validate
 from ppo_doctor.trainers import detection
 from ppo_doctor.trainers.configuration import Found, canonical_settings, misspelt_settings
+from ppo_doctor.trainers.profiles import MetricProfile
 from ppo_doctor.trainers.updates import configured_updates
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _one(name: str, points: list[float | None], case: Mapping[str, Any], axes: d
     absolute = case.get("resolution", {}).get(name, 0.0)
     known = detection.profile(case.get("framework", "canonical")).metrics
     canonical = detection.profile("canonical").metrics
-    spec = known.get(name) or canonical.get(name) or detection.MetricProfile(name=name, keys=(name,))
+    spec = known.get(name) or canonical.get(name) or MetricProfile(name=name, keys=(name,))
     values = np.array([math.nan if v is None else v for v in points if v is not None], dtype=np.float64)
     least = arrays.of(name, spec.estimator, spec.aggregation, values)
     return Series(

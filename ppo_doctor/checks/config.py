@@ -16,7 +16,7 @@ from ppo_doctor.model.rules import Evidence
 from ppo_doctor.model.run import CONDITION, Fact
 from ppo_doctor.trainers import detection
 from ppo_doctor.trainers import settings as domains
-from ppo_doctor.trainers.settings import one_slip, words_of
+from ppo_doctor.trainers.settings import one_slip
 from ppo_doctor.trainers.updates import decay_is_off, planned_length
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ SHORTEST = 4
 
 def words_unknown(view: RunView) -> Iterator[tuple[Setting, tuple[str, ...], str | None]]:
     """Yield settings that hold a word not on the list, the list, and the word on it that is one slip away."""
-    run = view.run
-    for name, setting in run.config.items():
-        known = words_of(name, run.framework)
+    trainer = detection.known_profile(view.run.framework)
+    for name, setting in view.run.config.items():
+        known = trainer.words.get(name) if trainer is not None else None
         if not known or setting.how == "default" or not isinstance(setting.value, str):
             continue
         word = setting.value.lower()
@@ -44,20 +44,6 @@ def words_unknown(view: RunView) -> Iterator[tuple[Setting, tuple[str, ...], str
         yield setting, known, next(near, None)
 
 
-#: Frameworks that count rollout and minibatch in the same unit, and what becomes of a rest; those that whiten
-#: advantages within a minibatch of one sample.
-LEFT_OVER = {
-    "sb3": "the last minibatch of each epoch holds the rest",
-    "cleanrl": "one minibatch more holds the rest",
-    "tianshou": "the last minibatch of each epoch holds the rest",
-    "ml-agents": "the rest is dropped",
-    "rllib-old": "the rest is dropped",
-    "baselines-ppo1": "the rest is dropped",
-    "torchrl": "the rest is dropped",
-    "verl": "the trainer refuses to start",
-    "rl-games": "the trainer refuses to start",
-}
-UNGUARDED = ("cleanrl",)
 #: Share of the records, or of the run, in which what whitening makes of single samples shows.
 SHOWN = 0.9
 #: Losses and levels whose ratio is that of a sequence, which is clipped a hundred times closer, or whose clip range
@@ -111,7 +97,8 @@ def last_minibatch_samples(view: RunView) -> Fact | None:
         return dataclasses.replace(alone, name="last_minibatch_samples", unit="samples")
     cut, whitened = cut_of(view), view.setting("normalize_advantages")
     per_minibatch = view.setting("normalize_per_minibatch")
-    alike = view.run.framework in UNGUARDED or (
+    traits = detection.traits_of(view.run.framework)
+    alike = "whitens_single_samples" in traits or (
         view.run.framework == "canonical" and per_minibatch is not None and per_minibatch.value is True
     )
     if cut is None or not alike or (whitened is not None and whitened.value is False):
@@ -128,7 +115,8 @@ def cut_of(view: RunView) -> tuple[float, float, Setting, str] | None:
     """Return the samples of a rollout and of a minibatch, with the setting that cuts and how both follow."""
     rollout = _rollout(view)
     parts, size = _number(view, "num_minibatches"), _number(view, "minibatch_size")
-    if rollout is None or view.run.framework not in (*LEFT_OVER, "canonical"):
+    traits = detection.traits_of(view.run.framework)
+    if rollout is None or ("leftover_minibatch" not in traits and traits.get("samples") != "either"):
         return None
     total, words = rollout
     if size is not None and size[1] >= 1 and float(size[1]).is_integer():
@@ -389,14 +377,15 @@ def _odd_minibatch(view: RunView) -> Iterator[Evidence]:
     """Yield what is odd of a minibatch: larger than a rollout, or no part of it, by the environments told or any."""
     cut = cut_of(view)
     config, framework = view.run.config, view.run.framework
+    left_over = detection.traits_of(framework).get("leftover_minibatch")
     as_default = tuple(detection.profile(framework).defaults.get(name) for name in ("rollout_size", "minibatch_size"))
     if cut is not None and cut[1] <= cut[0] and cut[0] % cut[1] and cut[:2] != as_default:
-        left = LEFT_OVER.get(framework, "some are left over")
+        left = left_over or "some are left over"
         yield _said(cut[2], f"{cut[3]}: a rollout of {cut[0]:g} samples is no multiple of {cut[1]:g}, and {left}")
     steps = view.number("rollout_steps")
     size, envs = view.number("minibatch_size"), view.number("num_envs")
     told = view.configured("num_envs")
-    if not view.configured("minibatch_size") or framework not in LEFT_OVER or None in (steps, size, envs):
+    if not view.configured("minibatch_size") or left_over is None or None in (steps, size, envs):
         return
     rollout, minibatch, setting = float(steps or 0), float(size or 0), config["minibatch_size"]
     if rollout < 1 or minibatch < 1:
@@ -408,7 +397,7 @@ def _odd_minibatch(view: RunView) -> Iterator[Evidence]:
         many = ", ".join(map(str, USUAL_ENVS))
         yield _said(
             setting,
-            f"{words}, environments not told: divides the rollout of none of {many}, and {LEFT_OVER[framework]}",
+            f"{words}, environments not told: divides the rollout of none of {many}, and {left_over}",
         )
 
 

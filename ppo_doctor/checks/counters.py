@@ -15,7 +15,6 @@ from ppo_doctor.model import arrays
 from ppo_doctor.model.arrays import beside, finite_median, finite_of, mean_of, median, quantile, same
 from ppo_doctor.model.run import EXACT, Fact, Setting, SourceRef
 from ppo_doctor.trainers import detection
-from ppo_doctor.trainers.settings import OF_COMPLETIONS, OF_EITHER
 from ppo_doctor.trainers.updates import configured_updates
 
 if TYPE_CHECKING:
@@ -183,10 +182,9 @@ def told(view: RunView) -> dict[str, Setting]:
 def refuted(view: RunView) -> bool:
     """Tell whether a default of the framework is not in force: the log counts otherwise, or is of another trainer."""
     run = view.run
-    if run.framework not in OF_EITHER:
-        samples = "completions" if run.framework in OF_COMPLETIONS else "episodes"
-        if view.kind.excludes({"samples": samples}):
-            return True
+    samples = detection.samples_of(run.framework)
+    if samples and view.kind.excludes({"samples": samples}):
+        return True
     epochs, rollout = epochs_per_batch(view), rollout_steps(view)
     passes = epochs is not None and _differs(view, epochs, ("ppo_epochs",))
     steps = rollout is not None and _differs(view, rollout, ("rollout_steps", "num_envs"))
@@ -220,7 +218,7 @@ def _observed(fact: Fact, value: ConfigValue) -> Setting:
 def _undeclared(view: RunView, series: Series) -> bool:
     """Tell whether no profile of a trainer says what a series counts."""
     run = view.run
-    return run.framework in OF_EITHER or run.keys.get(series.raw) == "guessed"
+    return not detection.samples_of(run.framework) or run.keys.get(series.raw) == "guessed"
 
 
 def _batches_between(view: RunView, counter: Series) -> FloatArray | None:

@@ -12,30 +12,25 @@ from ppo_doctor.checks.series import fact
 from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import distinct, finite_of
 from ppo_doctor.model.run import CONDITION, Fact, Series
+from ppo_doctor.trainers import detection
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
     from ppo_doctor.model.run import FloatArray, Setting
 
-#: Frameworks that read a one-sided clip range only under a switch or where the two-sided names are unset.
-VERL, ROLL = "verl", "roll"
-#: What verl's clip range is unless somebody changes it (verl/trainer/config/actor/actor.yaml).
-VERL_CLIP = 0.2
-#: Coefficients that stand in verl's own configuration beside a switch that is off, and are copied from there.
-USUAL = {(VERL, "kl_loss_coef"): 0.001, (VERL, "kl_coef"): 0.001}
-
 
 @statistic("clip_range_unused")
 def clip_range_gap(view: RunView) -> Fact | None:
     """Return how far a clip range that is given is from the one that the loss reads, under another name of the file."""
-    if view.run.framework == VERL:
-        return _overruled_in_verl(view)
-    if view.run.framework == ROLL:
-        return _switched_off_in_roll(view)
+    match detection.traits_of(view.run.framework).get("clip_range_read"):
+        case "if no side is set":
+            return _overruled_by_sides(view)
+        case "if switched off":
+            return _sides_switched_off(view)
     return None
 
 
-def _overruled_in_verl(view: RunView) -> Fact | None:
+def _overruled_by_sides(view: RunView) -> Fact | None:
     """The loss reads clip_ratio_low and clip_ratio_high where they are set, and clip_ratio only where they are not."""
     unread, low = view.given_setting("clip_range_unused"), view.given_setting("clip_range")
     if unread is None or low is None or low.key == unread.key:
@@ -45,13 +40,13 @@ def _overruled_in_verl(view: RunView) -> Fact | None:
     gap = _gap(unread, live)
     if gap is None:
         return None
-    if unread.value == VERL_CLIP or not gap:
+    if unread.value == detection.profile(view.run.framework).template.get("clip_range_unused") or not gap:
         return fact(0.0, unread, f"{_shown(unread)} agrees with what the loss reads", how="configured")
     read = " and ".join(_shown(setting) for setting in live)
     return fact(gap, unread, f"{_shown(unread)} is not read, for {read}", how="configured")
 
 
-def _switched_off_in_roll(view: RunView) -> Fact | None:
+def _sides_switched_off(view: RunView) -> Fact | None:
     """Return whether the two-sided range is given and its switch is off."""
     one, switch = view.run.config.get("clip_range"), view.run.config.get("use_clip_range")
     sides = [s for name in ("clip_range_unused", "clip_range_high") if (s := view.given_setting(name)) is not None]
@@ -91,7 +86,8 @@ def _switched(switch: str, coefficient: str) -> Callable[[RunView], Iterator[tup
         turned, given = view.given_setting(switch), view.given_setting(coefficient)
         if turned is None or given is None or isinstance(given.value, bool | str) or not given.value:
             return
-        if given.value == USUAL.get((view.run.framework, coefficient)):
+        trainer = detection.known_profile(view.run.framework)
+        if trainer is not None and given.value == trainer.template.get(coefficient):
             return  # nobody chose it
         yield given, "" if turned.value else f"{turned.key} is off"
 

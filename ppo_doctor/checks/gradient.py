@@ -18,6 +18,7 @@ from ppo_doctor.checks.series import (
 from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, finite_median, finite_of, same
 from ppo_doctor.model.run import CONDITION, Fact, Series
+from ppo_doctor.trainers import detection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -161,8 +162,6 @@ NOTCH, NEAR_NOTCH, FEWEST_NOTCHES = 1.5, 0.01, 3
 ONE_CHANGE = 0.001
 #: Records that are looked at first: a schedule shows itself there.
 FIRST_CHANGES = 64
-#: Trainers built on transformers switch clipping off at max_grad_norm = 0 (transformers/trainer.py).
-ZERO_IS_OFF = ("trl-", "ms-swift", "unsloth", "llama-factory")
 
 
 @statistic("grad_norm")
@@ -367,4 +366,5 @@ def _clip(view: RunView) -> float | None:
     limit = view.number("max_grad_norm")
     if limit is None:
         return math.inf if str(setting.value).lower() in SPIKES_OFF else None
-    return math.inf if limit == 0 and view.run.framework.startswith(ZERO_IS_OFF) else limit
+    off = detection.traits_of(view.run.framework).get("zero_grad_norm") == "off"
+    return math.inf if limit == 0 and off else limit

@@ -229,8 +229,8 @@ def surrogate_zero_of_updates(view: RunView) -> Fact | None:
     return share and replace(share, name="surrogate_zero_of_updates")
 
 
-#: Trainers whose logged advantages are whitened: of size 1, or exactly 0. Three printed decimals tell which.
-WHITENED, TELLS = ("verl",), 0.005
+#: Printed resolution that tells whitened advantages, which are of size 1, from advantages of exactly 0.
+TELLS = 0.005
 #: Spreads that are zero exactly when every advantage is zero, the most direct first.
 DIRECT = ("advantages_abs_max", "advantages_raw_std", "advantages_std")
 
@@ -288,7 +288,7 @@ def _from_extremes(view: RunView) -> Series | None:
         return None
     values = np.maximum(np.abs(low.values), np.abs(high.values))
     coarser = max((low.resolution, high.resolution), key=lambda resolution: resolution.absolute)
-    if coarser.absolute <= TELLS and view.run.framework in WHITENED:
+    if coarser.absolute <= TELLS and "advantages_whitened" in view.run.facts:
         coarser = replace(coarser, absolute=0.0)
     raw = f"{low.raw}, {high.raw}"
     return replace(high, name="advantage_spread", raw=raw, values=values, resolution=coarser)

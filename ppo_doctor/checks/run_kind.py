@@ -15,7 +15,7 @@ from ppo_doctor.checks.statistics import STATISTICS, statistic
 from ppo_doctor.model.arrays import finite_of
 from ppo_doctor.model.kinds import FACETS, Facet, SampleKind, Witness
 from ppo_doctor.model.run import CONDITION, Fact
-from ppo_doctor.trainers import settings
+from ppo_doctor.trainers import detection
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
@@ -136,9 +136,6 @@ _SEVERAL, _SPENT = 5, 0.03
 _CHOICES, _DIMENSIONS = range(2, 19), range(1, 9)
 #: Entropy (nats) below 0 that no rounding makes.
 _NEGATIVE = -1e-4
-#: Trainers of language models that are built around an engine, and those that generate with the policy itself.
-_WITH_ENGINE = frozenset({"areal", "nemo-rl", "open-instruct", "openrlhf", "prime-rl", "roll", "slime", "verl"})
-_WITHOUT_ENGINE = frozenset({"llama-factory", "torchtune", "trl-ppo", "trl-ppo-legacy", "trlx"})
 
 
 def sample_kind(view: RunView) -> SampleKind:
@@ -181,8 +178,8 @@ def _told(facet: Facet, value: ConfigValue, name: str, unit: str = "") -> Fact:
 
 def _samples(view: RunView) -> Iterator[Witness]:
     run = view.run
-    if run.framework not in settings.OF_EITHER:
-        kind = "completions" if run.framework in settings.OF_COMPLETIONS else "episodes"
+    kind = detection.samples_of(run.framework)
+    if kind:
         yield Witness(value=kind, says=f"the log is that of {run.framework}", strength=TRAINER)
     dumped = run.facts.get("completions")
     if dumped is not None:
@@ -295,9 +292,9 @@ def _engine(view: RunView, samples: Facet) -> Iterator[Witness]:
             yield Witness(value="yes" if value else "no", says=f"{key} = {value}", strength=DECIDES)
         elif isinstance(value, str) and value.lower() in _ENGINES and not _ENGINES & words:
             yield Witness(value="yes", says=f"{key} = {value}", strength=DECIDES)
-    if run.framework in _WITH_ENGINE | _WITHOUT_ENGINE:
-        value = "yes" if run.framework in _WITH_ENGINE else "no"
-        yield Witness(value=value, says=f"the log is that of {run.framework}", strength=TRAINER)
+    engine = detection.traits_of(run.framework).get("rollout_engine")
+    if engine is not None:
+        yield Witness(value="yes" if engine else "no", says=f"the log is that of {run.framework}", strength=TRAINER)
     if samples.value == "episodes":
         yield Witness(value="no", says="samples are steps of episodes", strength=samples.strength)
 

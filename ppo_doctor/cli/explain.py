@@ -30,7 +30,7 @@ def frameworks() -> None:
     from ppo_doctor.trainers.detection import profiles
 
     for profile in sorted(profiles().values(), key=lambda profile: profile.name):
-        prints = "; ".join(" + ".join(group) for group in profile.any_of)
+        prints = "; ".join(" + ".join(group) for group in profile.fingerprint.any_of)
         write(f"{profile.name:<16}  {profile.title}\n{'':<16}  {prints}\n", None)
 
 

@@ -259,7 +259,7 @@ def _remedy(remedy: Remedy) -> str:
 
 def framework_page(profile: Profile) -> str:
     """Return the page of a framework: how its logs are recognised, and what its names mean."""
-    groups = "; or ".join(" and ".join(f"`{key}`" for key in group) for group in profile.any_of)
+    groups = "; or ".join(" and ".join(f"`{key}`" for key in group) for group in profile.fingerprint.any_of)
     metrics = [(_keys(metric.keys), f"`{name}`", _meaning(metric)) for name, metric in sorted(profile.metrics.items())]
     defaults = dict.fromkeys(profile.unset, "not set") | {k: f"`{v}`" for k, v in profile.defaults.items()}
     names = sorted({*profile.config, *defaults})

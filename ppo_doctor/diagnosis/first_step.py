@@ -17,7 +17,7 @@ from ppo_doctor.model.evidence import number
 from ppo_doctor.model.rules import Remedy
 from ppo_doctor.model.words import QUESTIONS
 from ppo_doctor.trainers.config_formats import parse_value
-from ppo_doctor.trainers.detection import SAME_SETTINGS, of_settings
+from ppo_doctor.trainers.detection import known_profile, profile_of_settings
 from ppo_doctor.trainers.settings import IN_FORCE
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def remedies_for(remedies: Iterable[Remedy], run: Run, samples: str | None = Non
 
     If all are in effect, they are returned nevertheless: something is wrong that no setting shows.
     """
-    trainers = (None, run.framework, SAME_SETTINGS.get(run.framework))
+    trainer = known_profile(run.framework)
+    trainers = (None, run.framework, *([trainer.settings_of] if trainer else []))
     fit = (remedy for remedy in remedies if None in (samples, remedy.samples) or remedy.samples == samples)
     named = [remedy for remedy in fit if remedy.framework in trainers]
     settable = [remedy for remedy in named if _settable(remedy, run)] or named
@@ -83,7 +84,7 @@ def _settable(remedy: Remedy, run: Run) -> bool:
     apart = run.config.get("critic_learning_rate") is not None or "critic_learning_rate" in run.series
     if remedy.setting == "vf_coef" and apart:
         return False
-    return of_settings(run.framework) is None or _key(remedy.setting, run) is not None
+    return profile_of_settings(run.framework) is None or _key(remedy.setting, run) is not None
 
 
 def _in_effect(remedy: Remedy, run: Run) -> bool:
@@ -115,7 +116,7 @@ def _key(setting: str, run: Run) -> str | None:
     given = run.config.get(setting)
     if given is not None and given.how != "default":
         return given.key
-    profile = of_settings(run.framework)
+    profile = profile_of_settings(run.framework)
     return next(iter(profile.config.get(setting, ())), None) if profile is not None else None
 
 
@@ -130,7 +131,7 @@ def value_in_force(setting: str, run: Run) -> ConfigValue:
 
 
 def _default(setting: str, run: Run) -> ConfigValue:
-    profile = of_settings(run.framework)
+    profile = profile_of_settings(run.framework)
     return profile.defaults.get(setting) if profile is not None else None
 
 

@@ -13,7 +13,7 @@ from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.words import OUTCOMES
 from ppo_doctor.report.phrases import short
 from ppo_doctor.report.summary import FirstNonFinite, KeyStep, Row, Table, Trend
-from ppo_doctor.trainers.detection import of_settings
+from ppo_doctor.trainers.detection import profile_of_settings
 from ppo_doctor.trainers.settings import IN_FORCE
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ SETTINGS = MappingProxyType({metric: setting for setting, metric in IN_FORCE.ite
 def usual(run: Run, metric: str, updates: float | None) -> Usual | None:
     """Return where a metric of a run with so many updates per batch usually lies; None where no source documents it."""
     if metric in SETTINGS:
-        profile = of_settings(run.framework)
+        profile = profile_of_settings(run.framework)
         default = profile.defaults.get(SETTINGS[metric]) if profile is not None else None
         return Usual(None, None, f"default {short(default)}") if isinstance(default, float) else None
     if metric.startswith("advantages") and not _normalised(run):

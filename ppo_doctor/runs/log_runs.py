@@ -21,7 +21,6 @@ from ppo_doctor.runs.sections import parts_of
 from ppo_doctor.trainers import configuration, detection
 from ppo_doctor.trainers.column_values import generations, settled
 from ppo_doctor.trainers.configuration import Found
-from ppo_doctor.trainers.settings import OF_EITHER
 from ppo_doctor.trainers.updates import FUNCTIONS, configured_updates
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ def _run(log: Log, request: Request, profile: Profile, near: Sequence[Beside]) -
 
 def _undeclared(profile: Profile) -> set[str]:
     """Return the metrics that no profile of a trainer defines beyond their names."""
-    return {*profile.fuzzy.values(), *(profile.metrics if profile.name in OF_EITHER else ())}
+    return {*profile.fuzzy.values(), *(profile.metrics if profile.name == detection.CANONICAL else ())}
 
 
 def constants(profile: Profile, settings: Mapping[str, Setting]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Detect which trainer wrote a log by its names; one TOML per trainer."""
+"""Load the profiles of trainers, and find the trainer of a log by its keys or of a configuration by its names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ppo_doctor.model.errors import DoctorError, ExitCode
@@ -28,40 +27,20 @@ from ppo_doctor.trainers.names import (
     squashed,
 )
 from ppo_doctor.trainers.profiles import (
+    Fingerprint,
     Keys,
     MetricProfile,
-    PartialMean,
     Profile,
-    UpdateFormula,
+    Scalar,
+    fingerprint_of,
     is_pattern,
     profile_of,
 )
 
-__all__ = [
-    "FOLDER",
-    "SAME_SETTINGS",
-    "MetricProfile",
-    "PartialMean",
-    "Profile",
-    "UpdateFormula",
-    "as_written",
-    "build",
-    "detect",
-    "meaningful",
-    "names_of_settings",
-    "near_misses",
-    "of_settings",
-    "profile",
-    "profiles",
-    "speaks_of_ppo",
-    "trainer_of",
-    "trainers_in",
-]
-
 FOLDER = Path(__file__).parent
-#: A framework that has fewer than half of what a log's names mean has so many of them.
+#: A profile needs half of the metrics that a log's names mean, or this many.
 HANDFUL = 5
-#: So many keys that no other framework uses make up for a fingerprint, if one of them is of these metrics.
+#: This many keys that only one trainer uses show it without a fingerprint, if one of them is a metric of PPO_ONLY.
 PECULIAR = 2
 PPO_ONLY = frozenset(
     {
@@ -78,7 +57,7 @@ PPO_ONLY = frozenset(
         *("ref_kl", "frac_reward_zero_std", "kl_penalty_reward", "value_clip_fraction"),
     }
 )
-#: The profile of the names that we write ourselves, and the fallback for logs of no known framework.
+#: The profile of our own names, and the fallback for logs of unknown trainers.
 CANONICAL = "canonical"
 
 
@@ -95,18 +74,36 @@ def build(parsed: Parsed) -> Compiled:
 
 
 @cache
+def _fingerprints() -> Mapping[str, Fingerprint]:
+    return {name: fingerprint_of(raw["fingerprint"]) for name, raw in _tables().items()}
+
+
+@cache
 def _profile(name: str) -> Profile:
     return profile_of(_tables()[name])
 
 
-#: Trainers whose settings are another's, every one of them (Unsloth patches TRL and keeps its GRPOConfig).
-SAME_SETTINGS = MappingProxyType({"unsloth": "trl-grpo"})
+def known_profile(trainer: str) -> Profile | None:
+    """Return the profile of a trainer, None if there is none."""
+    return _profile(trainer) if trainer in _tables() else None
 
 
-def of_settings(framework: str) -> Profile | None:
-    """Return the profile that names a framework's settings; None where nobody knows the framework."""
-    name = SAME_SETTINGS.get(framework, framework)
-    return _profile(name) if name in _tables() else None
+def profile_of_settings(trainer: str) -> Profile | None:
+    """Return the profile whose settings advice for a trainer names, None if the trainer has no profile."""
+    profile = known_profile(trainer)
+    return profile if profile is None or not profile.settings_of else _profile(profile.settings_of)
+
+
+def traits_of(trainer: str) -> Mapping[str, Scalar]:
+    """Return what is true of a trainer whatever its log shows, empty if there is no profile."""
+    profile = known_profile(trainer)
+    return {} if profile is None else profile.traits
+
+
+def samples_of(trainer: str) -> str:
+    """Return what a trainer samples: "completions" or "episodes"; "" for our own names, which either may use."""
+    samples = str(traits_of(trainer).get("samples", "episodes"))
+    return "" if samples == "either" else samples
 
 
 @cache
@@ -119,7 +116,7 @@ def profile(name: str) -> Profile:
     """Return one profile by name.
 
     Raises:
-        DoctorError: there is no such framework (exit code 2).
+        DoctorError: there is no such profile (exit code 2).
     """
     if name not in _tables():
         from difflib import get_close_matches
@@ -130,25 +127,28 @@ def profile(name: str) -> Profile:
     return _profile(name)
 
 
+def _tables_of_versions() -> list[Mapping[str, Any]]:
+    return [changed for raw in _tables().values() for changed in (raw, *raw.get("versions", ()))]
+
+
 @cache
 def names_of_settings() -> frozenset[str]:
-    """Return the last parts of every name of a setting in any version of any framework."""
-    tables = [changed for raw in _tables().values() for changed in (raw, *raw.get("versions", ()))]
-    lists = [keys for table in tables for keys in table.get("config", {}).values()]
+    """Return the last part of every name of a setting, in all versions of all trainers."""
+    lists = [keys for table in _tables_of_versions() for keys in table.get("config", {}).values()]
     return frozenset(key.rpartition(".")[2] for keys in lists for key in keys)
 
 
 def detect(keys: Iterable[str]) -> Profile | None:
-    """Return the profile that these native keys show, as their log needs it; None when no metric is known at all."""
+    """Return the profile that these native keys show, resolved for their log; None if no metric is known."""
     return _detect(frozenset(keys))
 
 
 @lru_cache(maxsize=64)  # the runs of a sweep hold the same keys
 def _detect(keys: frozenset[str]) -> Profile | None:
     held = Keys(keys)
-    fitting = [name for name in _tables() if _fits(_tables()[name]["fingerprint"], held) and _knows(name, held)]
-    highest = max((_priority(name) for name in fitting), default=0)
-    best = [_profile(name) for name in fitting if _priority(name) == highest]
+    fitting = [name for name in _tables() if _fingerprints()[name].fits(held) and _knows(name, held)]
+    highest = max((_fingerprints()[name].priority for name in fitting), default=0)
+    best = [_profile(name) for name in fitting if _fingerprints()[name].priority == highest]
     if len(best) > 1:
         best.sort(key=lambda p: (len(p.unknown(held.names)), p.name))
     if not best and 2 * len(held.names & METRICS.keys()) < len(held.names):
@@ -159,9 +159,9 @@ def _detect(keys: frozenset[str]) -> Profile | None:
 
 @lru_cache(maxsize=64)  # the tables of a log hold the same keys
 def meaningful(keys: frozenset[str]) -> frozenset[str]:
-    """Return the native keys that some framework maps, or that are like, or may be, a metric's or a clock's name.
+    """Return the native keys that a trainer maps, or whose name may be that of a metric or clock.
 
-    Whatever else is read of a log, and whatever its framework turns out to be, the others mean nothing to us.
+    The other keys have no meaning, whichever trainer wrote the log.
     """
     held, (names, patterns) = Keys(keys), _names_of_all()
     known = (keys & names).union(*map(held.matching, patterns))
@@ -171,8 +171,8 @@ def meaningful(keys: frozenset[str]) -> frozenset[str]:
 
 @cache
 def _names_of_all() -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return every name, and every pattern, of a metric or clock that any version of any framework writes."""
-    tables = [changed for raw in _tables().values() for changed in (raw, *raw.get("versions", ()))]
+    """Return every name and every pattern of a metric or clock, in all versions of all trainers."""
+    tables = _tables_of_versions()
     lists = [keys for table in tables for part in ("axis", "components") for keys in table.get(part, {}).values()]
     lists += [metric["keys"] for table in tables for metric in table.get("metrics", {}).values() if "keys" in metric]
     names = {name for names in lists for name in names}
@@ -181,9 +181,9 @@ def _names_of_all() -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def _knows(name: str, keys: Keys) -> bool:
-    """Tell whether a profile has most of what a log's names mean, or a handful: one key in common is chance.
+    """Return whether a profile has at least half of the metrics that a log's names mean, or HANDFUL of them.
 
-    Those of other methods than PPO's hold no more than what tells them.
+    Profiles of methods other than PPO have no metrics and always pass.
     """
     if not _profile(name).ppo_family:
         return True
@@ -192,14 +192,10 @@ def _knows(name: str, keys: Keys) -> bool:
     return known >= HANDFUL or 2 * known >= len(mean)
 
 
-#: What a wrapper of an environment writes beside any trainer's log shows no trainer.
-_NO_TRAINERS = frozenset({CANONICAL, "gym-monitor"})
-
-
 def trainers_in(layouts: Iterable[frozenset[str]]) -> dict[frozenset[str], str]:
-    """Return the layouts of a log's records that show by themselves which trainer of the PPO family wrote them.
+    """Return layout → trainer for the layouts of a log's records that show a trainer of the PPO family.
 
-    Of those with the same signs the first is looked at: there may be as many layouts as records.
+    There may be as many layouts as records, so that one layout is examined for each set of fingerprints.
     """
     layouts = list(layouts)
     held = Keys(frozenset().union(*layouts))
@@ -212,27 +208,27 @@ def trainers_in(layouts: Iterable[frozenset[str]]) -> dict[frozenset[str], str]:
 
 
 def trainer_of(keys: frozenset[str]) -> str | None:
-    """Return the trainer of the PPO family that keys show, a kind of another by the name of the other."""
+    """Return the trainer of the PPO family that keys show; for an extension the trainer that it extends."""
     found = detect(keys)
-    if found is None or found.name in _NO_TRAINERS or not found.ppo_family:
+    if found is None or not found.is_trainer or not found.ppo_family:
         return None
     return str(_tables()[found.name].get("extends", found.name))
 
 
 def _by_peculiar_keys(keys: Keys) -> Profile | None:
-    """Return the profile of a log that holds too little for a fingerprint, yet names that only one framework uses."""
+    """Return the profile of a log without a fingerprint whose keys only one trainer uses."""
     owners = [owner for key in keys.names if (owner := _peculiar().get(key)) and not _is_common(key)]
     counted = Counter(name for name, _ in owners).most_common(1)
     if not counted or counted[0][1] < PECULIAR:
         return None
     name = counted[0][0]
     speaks_of_ppo = any(owner == name and metric in PPO_ONLY for owner, metric in owners)
-    return _profile(name) if speaks_of_ppo and not any(map(keys.has, _profile(name).none_of)) else None
+    return _profile(name) if speaks_of_ppo and not any(map(keys.has, _fingerprints()[name].none_of)) else None
 
 
 @cache
 def _peculiar() -> Mapping[str, tuple[str, str]]:
-    """Return key → (profile, metric) for keys that one framework alone uses."""
+    """Return key → (profile, metric) for keys that only one trainer uses."""
     owners: dict[str, set[tuple[str, str]]] = {}
     for raw in _tables().values():
         for metric, table in raw.get("metrics", {}).items():
@@ -243,37 +239,29 @@ def _peculiar() -> Mapping[str, tuple[str, str]]:
 
 
 def speaks_of_ppo(profile: Profile, keys: Iterable[str]) -> bool:
-    """Tell whether a log that is read by a profile holds a metric that no method outside the PPO family logs."""
+    """Return whether a log has a metric that only methods of the PPO family log."""
     held = frozenset(keys)
     return any(held.intersection(profile.metrics[name].keys) for name in PPO_ONLY & profile.metrics.keys())
 
 
 def _is_common(key: str) -> bool:
-    """Tell a name that anybody may choose."""
+    """Return whether a name is one that anybody may choose."""
     return key in METRICS or ("/" not in key and metric_of(key) is not None)
 
 
-def _priority(name: str) -> int:
-    return int(_tables()[name]["fingerprint"].get("priority", 0))
-
-
-def _fits(fingerprint: Mapping[str, Any], keys: Keys) -> bool:
-    return any(map(keys.has_all, fingerprint["any"])) and not any(map(keys.has, fingerprint["none"]))
-
-
-#: Metrics of which our own name says which estimator they are, and another trainer's does not.
+#: Metrics whose estimator is known under our own name, and unknown in logs of other trainers.
 _ESTIMATED = frozenset({"approx_kl", "clip_fraction"})
 
 
 def _by_likeness(keys: Keys) -> Profile | None:
-    """Return the canonical profile with what the other keys probably mean, None where nothing means anything."""
+    """Return the canonical profile with guesses for the other keys, None if no key has a meaning."""
     plain = _without_whole_rewards(_profile(CANONICAL).resolved(keys.names))
     mapped = {key for metric in plain.metrics.values() for key in metric.keys}
     found = _with_guesses(plain, keys.names - mapped, keys)
     if COUNTERS.issuperset(name for name, metric in found.metrics.items() if any(map(keys.has, metric.keys))):
         return None
     steps = tuple(dict.fromkeys((*plain.axis["step"], *clocks(keys.names))))
-    if found.fuzzy:  # names of its own: what ours are estimated by, another trainer's need not be
+    if found.fuzzy:  # another trainer, whose estimators may differ from ours
         plain_names = {n: dataclasses.replace(m, estimator=None) for n, m in found.metrics.items() if n in _ESTIMATED}
         found = dataclasses.replace(found, metrics=dict(found.metrics) | plain_names)
     kind = "grpo" if of_language(keys.names) and of_groups(keys.names) else plain.algorithm
@@ -281,7 +269,7 @@ def _by_likeness(keys: Keys) -> Profile | None:
 
 
 def _without_whole_rewards(profile: Profile) -> Profile:
-    """Return a profile without parts of the reward that by their own names are the reward ("reward/avg_reward")."""
+    """Return a profile without parts of the reward whose name is the whole reward's ("reward/avg_reward")."""
     parts = {name: metric for name, metric in profile.metrics.items() if name.startswith("reward_component")}
     whole = {
         name for name, metric in parts.items() if any(metric_of(key) for key in metric.keys if not is_pattern(key))
@@ -291,25 +279,25 @@ def _without_whole_rewards(profile: Profile) -> Profile:
 
 
 def as_written(name: str, keys: Iterable[str]) -> Profile:
-    """Return a framework's profile for the log that holds these native keys, whether they show it or not.
+    """Return a trainer's profile for a log with these native keys, whether they show the trainer or not.
 
     Raises:
-        DoctorError: there is no such framework (exit code 2).
+        DoctorError: there is no such profile (exit code 2).
     """
     held = Keys(keys)
     return (_by_likeness(held) if name == CANONICAL else None) or _as_written(profile(name), held)
 
 
 def _as_written(found: Profile, keys: Keys) -> Profile:
-    """Return a framework's profile for a log, with what the keys that it leaves over probably mean."""
+    """Return a trainer's profile for a log, with guesses for the keys that it does not know."""
     profile = found.resolved(keys.names)
     return _with_guesses(profile, profile.unknown(keys.names), keys)
 
 
 def _with_guesses(profile: Profile, left: Iterable[str], keys: Keys) -> Profile:
-    """Return a profile with the metrics that some keys mean by their names, of those that no other key gives.
+    """Return a profile with metrics guessed from the names of some keys, unless another key has the metric.
 
-    Of a metric known so nobody says which estimator it is, or what it was averaged over.
+    The estimator of a guessed metric is unknown, and so is what it was averaged over.
     """
     named = {name for name, metric in profile.metrics.items() if any(map(keys.has, metric.keys))}
     left = frozenset(left)
@@ -325,12 +313,12 @@ def _with_guesses(profile: Profile, left: Iterable[str], keys: Keys) -> Profile:
     return dataclasses.replace(profile, metrics=dict(profile.metrics) | metrics, fuzzy=guessed) if guessed else profile
 
 
-#: What numbers the records of a log that has one for each minibatch.
+#: Clocks of a log with one record per minibatch.
 _OF_ROWS = ("update", "epoch", "minibatch")
 
 
 def _rows_of_minibatches(profile: Profile, keys: Keys) -> dict[str, tuple[str, ...]]:
-    """Return the columns that number updates, passes and minibatches, where a log has both first and last by name."""
+    """Return the columns that number updates, epochs and minibatches, if names show updates and minibatches."""
     held = {part for part in _OF_ROWS if any(map(keys.has, profile.axis.get(part, ())))}
     meant = {role_of(key): key for key in sorted(keys.names, reverse=True)}
     if "minibatch" in held or "minibatch" not in meant or not {"update"} & {*held, *meant}:
@@ -339,7 +327,7 @@ def _rows_of_minibatches(profile: Profile, keys: Keys) -> dict[str, tuple[str, .
 
 
 def near_misses(key: str, n: int = 3) -> tuple[str, ...]:
-    """Return names that an unknown key may have meant: canonical metrics first, then native keys of any framework."""
+    """Return names close to an unknown key: canonical metrics first, then native keys of any trainer."""
     import difflib
 
     native = {k for p in profiles().values() for metric in p.metrics.values() for k in metric.keys if "*" not in k}
@@ -351,35 +339,18 @@ def near_misses(key: str, n: int = 3) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in likely if name != key))[:n]
 
 
-#: Worth of a name that stands at the end of a nested key, where the framework writes it at the top.
+#: Score of a name at the end of a nested key that the trainer writes at the top level.
 NESTED = 0.5
-#: Least worth of the names that show a framework, and its lead over the next: one name of its own and a common one.
+#: Score that shows a trainer (one name of its own and a common one), and its ratio to the next trainer's score.
 ENOUGH, LEAD = 1.2, 1.3
-#: Older and newer profiles of one trainer, whose settings have mostly the same names.
-SAME = {"rllib-old": "rllib", "pufferlib-1": "pufferlib"}
-#: Settings that nobody gives without PPO, or one of its family, in mind.
+#: Settings that only configurations of the PPO family have.
 OF_PPO = frozenset(
     {
         *("ppo_epochs", "num_minibatches", "clip_range", "clip_range_high", "clip_range_dual", "gae_lambda"),
         *("num_generations", "steps_per_generation", "updates_per_batch", "advantage_estimator"),
     }
 )
-#: What a program imports to train by PPO or its kin → the framework whose settings it gives.
-MODULES: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(("stable_baselines3.PPO", "stable_baselines3.ppo"), "sb3"),
-        **dict.fromkeys(("sb3_contrib.RecurrentPPO", "sb3_contrib.MaskablePPO", "sb3_contrib.ppo_"), "sb3"),
-        **dict.fromkeys(("stable_baselines.PPO2", "stable_baselines.ppo2"), "stable-baselines"),
-        **dict.fromkeys(("trl.GRPO", "trl.trainer.GRPO"), "trl-grpo"),
-        **dict.fromkeys(("trl.RLOO", "trl.trainer.RLOO"), "trl-rloo"),
-        **dict.fromkeys(("skrl.agents.torch.ppo", "skrl.agents.jax.ppo"), "skrl"),
-        **dict.fromkeys(("ray.rllib.algorithms.ppo",), "rllib"),
-        **dict.fromkeys(("tianshou.policy.PPO", "tianshou.algorithm.PPO"), "tianshou"),
-        **dict.fromkeys(("torchrl.objectives.ClipPPO",), "torchrl"),
-        **dict.fromkeys(("pfrl.agents.PPO",), "pfrl"),
-    }
-)
-#: Settings of methods that learn from a replay buffer: two of them, and it is one.
+#: Settings of methods that learn from a replay buffer; two of them show one.
 _REPLAY = frozenset(
     {
         *("exploration_fraction", "exploration_final_eps", "target_update_interval", "target_network_frequency"),
@@ -391,14 +362,14 @@ _REPLAY = frozenset(
 
 @frozen
 class Likeness:
-    """What the names in a configuration are like: a framework, or the few that come nearest when none stands out."""
+    """The trainer that the names in a configuration show, or the nearest few if they show none."""
 
     name: str | None
     nearest: tuple[str, ...] = ()
 
 
 def likeliest(keys: Collection[str], profiles: Mapping[str, Profile]) -> Likeness:
-    """Return the framework whose own names a configuration holds most of."""
+    """Return the trainer whose own names are most frequent in a configuration."""
     names = frozenset(keys)
     tails = frozenset(part for key in names for part in _tails(key))
     known = {name: p for name, p in profiles.items() if p.ppo_family and name != "canonical"}
@@ -409,7 +380,7 @@ def likeliest(keys: Collection[str], profiles: Mapping[str, Profile]) -> Likenes
     }
     ordered = sorted(scores, key=lambda name: (-scores[name], "extends" in profiles[name].raw, name))
     first = ordered[0]
-    rivals = [name for name in ordered[1:] if _family(profiles[name]) != _family(profiles[first])]
+    rivals = [name for name in ordered[1:] if profiles[name].family != profiles[first].family]
     ahead = not rivals or scores[first] >= LEAD * scores[rivals[0]]
     if scores[first] >= ENOUGH and ahead:
         return Likeness(name=first)
@@ -417,13 +388,13 @@ def likeliest(keys: Collection[str], profiles: Mapping[str, Profile]) -> Likenes
 
 
 def imported(imports: Iterable[str]) -> str | None:
-    """Return the one framework that a program imports; None where it is none that we know, or several."""
-    found = {name for what in imports for begins, name in MODULES.items() if what.startswith(begins)}
-    return next(iter(found)) if len(found) == 1 else None
+    """Return the only trainer that a program imports, None if it imports none or several."""
+    names = {p.name for what in imports for p in profiles().values() if what.startswith(p.import_names)}
+    return next(iter(names)) if len(names) == 1 else None
 
 
 def learns_from_replay(keys: Collection[str]) -> bool:
-    """Tell a configuration of DQN, SAC and their kin."""
+    """Return whether this is a configuration of DQN, SAC or a similar method."""
     return len(_REPLAY & {key.rpartition(".")[2] for key in keys}) > 1
 
 
@@ -433,16 +404,12 @@ def _tails(key: str) -> list[str]:
 
 
 def _worth(keys: tuple[str, ...], names: frozenset[str], tails: frozenset[str], owners: Mapping[str, int]) -> float:
-    """Return what a setting is worth: a name that many frameworks share tells little."""
+    """Return the score of a setting, which is low if many trainers share its name."""
     found = [(1.0 if key in names else NESTED) / owners[key] for key in keys if key in names or key in tails]
     return max(found, default=0.0)
 
 
 def _owners(profiles: Iterable[Profile]) -> Mapping[str, int]:
-    """Return how many families of frameworks use each key."""
-    used = {(_family(profile), key) for profile in profiles for keys in profile.config.values() for key in keys}
+    """Return how many families of trainers use each key."""
+    used = {(profile.family, key) for profile in profiles for keys in profile.config.values() for key in keys}
     return Counter(key for _, key in used)
-
-
-def _family(profile: Profile) -> str:
-    return SAME.get(profile.name) or str(profile.raw.get("extends", profile.name))

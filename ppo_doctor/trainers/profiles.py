@@ -1,4 +1,4 @@
-"""Match native keys: exact names at once, and patterns with `*` in one pass over all of them."""
+"""Profiles of trainers: their fields, their fingerprints, and how they are matched to the keys of one log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.words import KeyUse
 from ppo_doctor.trainers.names import is_statistic, of_machine
 
-#: What a tensorboardX writer replaces in tags, so that "Loss / Policy loss" reads "Loss_/_Policy_loss".
+#: Characters that a tensorboardX writer replaces in tags: "Loss / Policy loss" becomes "Loss_/_Policy_loss".
 _NOT_IN_TAGS = re.compile(r"[^-/\w.*]")
 
 
@@ -24,18 +24,18 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def is_pattern(key: str) -> bool:
-    """Tell whether a key of a profile stands for several native ones."""
+    """Return whether a key of a profile is a pattern."""
     return "*" in key
 
 
 def captured(pattern: str, key: str) -> str:
-    """Return what the one `*` of a pattern stands for in a key that it fits."""
+    """Return what the one `*` of a pattern matches in a key."""
     before, _, after = pattern.partition("*")
     return key[len(before) : len(key) - len(after)]
 
 
 def as_tag(key: str) -> str:
-    """Return the key as a tensorboardX writer would have written it."""
+    """Return the key as a tensorboardX writer writes it."""
     return _NOT_IN_TAGS.sub("_", key)
 
 
@@ -53,21 +53,21 @@ class Keys:
         return "\n".join(sorted(key for key in self.names if "\n" not in key))
 
     def has(self, pattern: str) -> bool:
-        """Tell whether a name, or a name that a pattern fits, is among the keys."""
+        """Return whether the keys contain a name, or a match of a pattern."""
         return pattern in self.names or (is_pattern(pattern) and _compiled(pattern).search(self._lines) is not None)
 
     def has_all(self, patterns: Sequence[str]) -> bool:
-        """Tell whether every one of these names or patterns is among the keys."""
+        """Return whether the keys contain every one of these names or patterns."""
         return all(map(self.has, patterns))
 
     def matching(self, pattern: str) -> tuple[str, ...]:
-        """Return the keys that a name or a pattern stands for; those of the whole rather than of one module last."""
+        """Return the keys that match a name or a pattern, those of the whole model after those of one module."""
         if not is_pattern(pattern):
             return (pattern,) if pattern in self.names else ()
         return tuple(sorted(_compiled(pattern).findall(self._lines), key=lambda key: ("/__" in key, key)))
 
     def without(self, patterns: Iterable[str]) -> frozenset[str]:
-        """Return the keys that none of these names and patterns stands for."""
+        """Return the keys that match none of these names and patterns."""
         left, several = set(self.names), []
         for pattern in patterns:
             if is_pattern(pattern):
@@ -79,12 +79,12 @@ class Keys:
         return frozenset(left)
 
 
-TABLES = frozenset({"axis", "metrics", "config", "defaults", "facts", "components"})
+TABLES = frozenset({"axis", "metrics", "config", "defaults", "facts", "components", "traits", "words", "template"})
 LISTS = frozenset({"traps", "ignore", "unset"})
 
 
 def overlaid(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a profile with a version (or heir) over it: tables are merged, lists grow, everything else is replaced."""
+    """Return a profile changed by a version or an extension: tables are merged, lists joined, other fields replaced."""
     out: dict[str, Any] = dict(base) | {key: value for key, value in change.items() if key not in TABLES | LISTS}
     for table in sorted(TABLES & set(change)):
         out[table] = dict(base.get(table, {})) | dict(change[table])
@@ -95,12 +95,12 @@ def overlaid(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, An
     return out
 
 
-#: The setting that is K itself.
+#: The setting that gives K directly.
 UPDATES_PER_BATCH = "updates_per_batch"
-#: Keys by which trackers number and time their rows.
+#: Keys with which trackers number and time their rows.
 BOOKKEEPING = ("_runtime", "_timestamp", "_step", "_wandb*", "Wall time", "wall_time", "walltime")
 
-#: Parts of a reward that are read, and characters of their names.
+#: Limits on the parts of a reward that are read, and on the length of their names.
 MOST_PARTS, LONGEST_PART = 32, 60
 _UNPRINTED = re.compile(r"[^\w.-]", re.ASCII)
 
@@ -110,15 +110,13 @@ Groups = tuple[tuple[str, ...], ...]
 
 @frozen
 class MetricProfile:
-    """What a framework writes for one canonical metric.
+    """What a trainer logs for one canonical metric.
 
-    `scale` turns the logged value into the canonical one, after its square where it is a `root`, or the base's power
-    where it is a logarithm (`antilog` is its base), and `offset` is added
-    (1 where a log holds a ratio's deviation from it); `resolution` is half the last printed digit where the framework
-    always rounds, `decimals` the digits to which it rounds in some versions (a column whose values all fit was
-    rounded); `diluted` that padding counts in the mean, so that it is nearer to "no change" than the policy is;
-    `constant_when` names settings under which the metric is a constant. `columns` are those of several workers or parts
-    of which the metric is the mean, or what `over` says.
+    The canonical value is `scale` times the logged one, plus `offset`; a `root` is squared first, and a logarithm with
+    base `antilog` is undone first. `resolution` is half the last printed digit if the trainer always rounds; `decimals`
+    is the number of digits if only some versions round. `diluted` means that padding counts in the mean, which is then
+    too close to "no change". `constant_when` lists settings under which the metric is a constant. `columns` are the
+    columns of several workers or parts; the metric is their mean, or what `over` names.
     """
 
     name: str
@@ -130,7 +128,7 @@ class MetricProfile:
     resolution: float = 0.0
     decimals: int | None = None
     estimator: str | None = None
-    #: what it is instead in a log that holds negative values, where versions differ and their keys do not
+    #: the estimator of logs with negative values, if versions differ in it but not in their keys
     estimator_if_negative: str | None = None
     aggregation: str | None = None
     reference: str | None = None
@@ -141,7 +139,7 @@ class MetricProfile:
     note: str = ""
 
     def called(self, key: str) -> str:
-        """Return what the metric of a column is called: "mean of Agent_*/Reward" where it is that of several."""
+        """Return the name of a metric: its key, or "mean of Agent_*/Reward" for several columns."""
         if len(self.columns) < 2:
             return key
         before = commonprefix(self.columns)
@@ -151,7 +149,7 @@ class MetricProfile:
 
 @frozen
 class UpdateFormula:
-    """How K follows from the configuration: a function of `updates` and the setting behind each argument."""
+    """How K follows from the configuration: a function in `updates.py` and the setting for each argument."""
 
     function: str
     arguments: Mapping[str, str]
@@ -159,10 +157,10 @@ class UpdateFormula:
 
 @frozen
 class PartialMean:
-    """Metrics that are a factor times the mean: some cells are never filled and count as 0, or epochs are added up.
+    """Metrics that are a factor times the mean, because some cells always stay 0 or because epochs are summed.
 
-    `function` of `updates` gives the factor from settings, `why` says what it is; `metrics` are divided by it,
-    `dropped` cannot be restored. Where a setting of `unless` is on, the factor is not known.
+    `function` in `updates.py` computes the factor from settings, and `why` explains it. `metrics` are divided by the
+    factor, `dropped` cannot be restored. The factor is unknown if a setting of `unless` is on.
     """
 
     function: str
@@ -175,19 +173,21 @@ class PartialMean:
 
 @frozen
 class Fingerprint:
-    """Which native keys show a framework: all of one group, and none of the others."""
+    """Native keys that show a trainer or a version: all of one group, and none of the others."""
 
     any_of: Groups
     none_of: tuple[str, ...] = ()
+    #: decides between several trainers that fit
+    priority: int = 0
 
     def fits(self, keys: Keys) -> bool:
-        """Tell whether one group is among the keys, and no key that speaks against it."""
+        """Return whether the keys contain all of one group and none of `none_of`."""
         return any(map(keys.has_all, self.any_of)) and not any(map(keys.has, self.none_of))
 
 
 @frozen
 class Version:
-    """Versions of a framework that its keys give away, and what is different in them."""
+    """Versions of a trainer that keys show, and what is different in them."""
 
     name: str
     fingerprint: Fingerprint
@@ -196,18 +196,15 @@ class Version:
 
 @frozen
 class Profile:
-    """A framework: fingerprint, names, settings and how K follows from them.
+    """What is known of a trainer, from its TOML file (`docs/trainers.md`).
 
-    `resolved` returns the profile as one log needs it: patterns replaced by the keys that they stand for, and what its
-    version changes in place.
+    `resolved` returns the profile for one log, with patterns replaced by keys and with the changes of its version.
     """
 
     name: str
     title: str
     algorithm: str
-    any_of: Groups
-    none_of: tuple[str, ...] = ()
-    priority: int = 0
+    fingerprint: Fingerprint
     ppo_family: bool = True
     axis: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     metrics: Mapping[str, MetricProfile] = field(default_factory=dict)
@@ -217,56 +214,56 @@ class Profile:
     updates: tuple[UpdateFormula, ...] = ()
     partial_mean: PartialMean | None = None
     facts: Mapping[str, Scalar] = field(default_factory=dict)
+    #: what is true of the trainer whatever a log shows; `docs/trainers.md` lists the names
+    traits: Mapping[str, Scalar] = field(default_factory=dict)
+    #: setting → the words that it accepts
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: settings in the trainer's own example configuration, which nobody chose
+    template: Mapping[str, Scalar] = field(default_factory=dict)
+    #: beginnings of what a program imports to use this trainer
+    import_names: tuple[str, ...] = ()
+    #: another profile of the same trainer, whose settings have mostly the same names
+    family: str = ""
+    #: another trainer whose settings, defaults and remedies are used for advice
+    settings_of: str = ""
+    #: whether it describes a trainer, and not names that any trainer's log may contain
+    is_trainer: bool = True
     ignore: tuple[str, ...] = ()
     traps: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     versions: tuple[Version, ...] = ()
     algorithms: tuple[tuple[str, Fingerprint], ...] = ()
-    #: metric → patterns of the keys that hold it, one per part of the reward
+    #: metric → patterns of its keys, which match one key per part of the reward
     components: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: how many parts of the reward the log holds beyond those that are read
+    #: number of parts of the reward that are not read
     components_left: int = 0
-    #: the version that the log's keys give away; "" where they don't
+    #: the version that the log's keys show; "" if they show none
     version: str = ""
-    #: raw key → canonical metric, where only the likeness of names says so
+    #: raw key → canonical metric, for guesses from the name alone
     fuzzy: Mapping[str, str] = field(default_factory=dict)
-    #: raw key → canonical metric, where the other columns and the numbers say so
+    #: raw key → canonical metric, for guesses from numbers and other columns
     inferred: Mapping[str, str] = field(default_factory=dict)
-    #: metrics whose columns somebody named
+    #: metrics whose columns the user named
     named: frozenset[str] = frozenset()
-    #: canonical metric → further keys of the log that fit it too, such as those of other agents
+    #: canonical metric → further keys that match it, such as those of other agents
     further: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: the table this came from
+    #: the compiled table of this profile
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def settings(self) -> frozenset[str]:
-        """Return our names of the settings that the framework has, and K itself, which may be told for each."""
+        """Return the canonical names of the trainer's settings, with K itself, which can be set for every trainer."""
         return frozenset({*self.config, *self.defaults, *self.unset, UPDATES_PER_BATCH})
 
-    @property
-    def fingerprint(self) -> Fingerprint:
-        """Return what shows this framework."""
-        return Fingerprint(any_of=self.any_of, none_of=self.none_of)
-
-    def fits(self, keys: Iterable[str]) -> bool:
-        """Tell whether the fingerprint is in these native keys."""
-        return self.fingerprint.fits(Keys(keys))
-
-    def coverage(self, keys: Iterable[str]) -> int:
-        """Count the metrics of this profile that these native keys hold."""
-        held = Keys(keys)
-        return sum(any(map(held.has, metric.keys)) for metric in self.metrics.values())
-
     def unknown(self, keys: Iterable[str]) -> frozenset[str]:
-        """Return the native keys that this profile neither maps nor knows to ignore."""
+        """Return the native keys that this profile neither maps nor ignores."""
         mapped = (key for metric in self.metrics.values() for key in metric.keys)
         clocks = (key for names in self.axis.values() for key in names)
         left = Keys(keys).without([*mapped, *clocks, *self.ignore, *self.fuzzy, *BOOKKEEPING])
         return frozenset(key for key in left if not of_machine(key))
 
     def uses(self, keys: Iterable[str]) -> dict[str, KeyUse]:
-        """Return what is made of each native key of a log, in alphabetical order."""
+        """Return how each native key of a log is used, in alphabetical order."""
         held, unknown = Keys(keys), self.unknown(keys)
         metrics = {key: metric.keys for metric in self.metrics.values() for key in metric.keys}
         clocks = {key for names in self.axis.values() for key in names}
@@ -291,7 +288,7 @@ class Profile:
         return "machine" if of_machine(key) else "not used"
 
     def resolved(self, keys: Iterable[str]) -> Profile:
-        """Return this profile for the log that holds these native keys."""
+        """Return this profile for a log with these native keys."""
         held = Keys(keys)
         version = next((v for v in self.versions if v.fingerprint.fits(held)), None)
         profile = self if version is None else profile_of(overlaid(self.raw, version.changes))
@@ -309,7 +306,7 @@ class Profile:
 
 
 def _expanded(metric: MetricProfile, keys: Keys) -> tuple[MetricProfile, tuple[str, ...]]:
-    """Return the metric with patterns replaced by keys of the log, and what else a pattern stood for."""
+    """Return the metric with patterns replaced by keys of the log, and the other keys that the patterns match."""
     if not any(map(is_pattern, metric.keys)):
         return metric, ()
     found = tuple(dict.fromkeys(key for name in metric.keys for key in keys.matching(name)))
@@ -317,10 +314,10 @@ def _expanded(metric: MetricProfile, keys: Keys) -> tuple[MetricProfile, tuple[s
 
 
 def _components(patterns: Mapping[str, tuple[str, ...]], keys: Keys) -> tuple[dict[str, MetricProfile], int]:
-    """Return a metric per part of the reward, and how many parts are left out because there are too many.
+    """Return a metric per part of the reward, and the number of parts beyond the limit.
 
-    "reward/mean" is the reward's and of no part. A part's name keeps letters, digits, dots, dashes and underscores: it
-    comes from the log and is printed.
+    "reward/mean" is the whole reward and no part. Names of parts come from the log and are printed, so that they keep
+    only letters, digits, dots, dashes and underscores.
     """
     found: dict[str, list[str]] = {}
     for metric, names in patterns.items():
@@ -334,9 +331,10 @@ def _components(patterns: Mapping[str, tuple[str, ...]], keys: Keys) -> tuple[di
     return parts, len(found) - len(kept)
 
 
-def _fingerprint(raw: Mapping[str, Any]) -> Fingerprint:
+def fingerprint_of(raw: Mapping[str, Any]) -> Fingerprint:
+    """Return a fingerprint from its compiled table."""
     groups = tuple(tuple(group) for group in raw.get("any", ()))
-    return Fingerprint(any_of=groups or ((),), none_of=tuple(raw.get("none", ())))
+    return Fingerprint(any_of=groups or ((),), none_of=tuple(raw.get("none", ())), priority=raw.get("priority", 0))
 
 
 def _metric(name: str, raw: Mapping[str, Any]) -> MetricProfile:
@@ -352,7 +350,7 @@ def _partial_mean(raw: Mapping[str, Any] | None) -> PartialMean | None:
 
 def _version(raw: Mapping[str, Any]) -> Version:
     changes = {key: value for key, value in raw.items() if key not in ("name", "any", "none")}
-    return Version(name=raw["name"], fingerprint=_fingerprint(raw), changes=changes)
+    return Version(name=raw["name"], fingerprint=fingerprint_of(raw), changes=changes)
 
 
 def _tuples(raw: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -361,14 +359,11 @@ def _tuples(raw: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 def profile_of(raw: Mapping[str, Any]) -> Profile:
     """Return a profile from its compiled table."""
-    fingerprint = _fingerprint(raw["fingerprint"])
     return Profile(
         name=raw["name"],
         title=raw["title"],
         algorithm=raw["algorithm"],
-        any_of=fingerprint.any_of,
-        none_of=fingerprint.none_of,
-        priority=raw["fingerprint"].get("priority", 0),
+        fingerprint=fingerprint_of(raw["fingerprint"]),
         ppo_family=raw.get("ppo_family", True),
         axis=_tuples(raw.get("axis", {})),
         metrics={name: _metric(name, metric) for name, metric in raw.get("metrics", {}).items()},
@@ -379,10 +374,17 @@ def profile_of(raw: Mapping[str, Any]) -> Profile:
         updates=tuple(UpdateFormula(**formula) for formula in raw.get("updates", ())),
         partial_mean=_partial_mean(raw.get("partial_mean")),
         facts=raw.get("facts", {}),
+        traits=raw.get("traits", {}),
+        words=_tuples(raw.get("words", {})),
+        template=raw.get("template", {}),
+        import_names=tuple(raw.get("import_names", ())),
+        family=raw.get("family", raw.get("extends", raw["name"])),
+        settings_of=raw.get("settings_of", ""),
+        is_trainer=raw.get("is_trainer", True),
         ignore=tuple(raw.get("ignore", ())),
         traps=tuple(raw.get("traps", ())),
         sources=tuple(raw.get("sources", ())),
         versions=tuple(_version(version) for version in raw.get("versions", ())),
-        algorithms=tuple((a["name"], _fingerprint(a)) for a in raw.get("algorithms", ())),
+        algorithms=tuple((a["name"], fingerprint_of(a)) for a in raw.get("algorithms", ())),
         raw=raw,
     )

@@ -1,17 +1,19 @@
-"""The canonical vocabulary of training settings, to which profiles map native keys."""
+"""The settings of training by canonical name, their limits and usual values, and misspelt names of them."""
 
 from __future__ import annotations
 
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import SequenceMatcher
 from functools import cache, lru_cache
+from os.path import commonprefix
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.trainers.detection import traits_of
 
 #: name → what it means. A profile that names another setting does not load.
 SETTINGS = MappingProxyType(
@@ -115,17 +117,17 @@ IN_FORCE = MappingProxyType(
 )
 
 
-#: Shorter names are all near one another; so are those that lack a letter of these, unless they begin alike.
+#: Names of this length and shorter are near to most others: they need the same first letter, or have no near name.
 SHORTEST, SHORTEST_WRITTEN = 5, 4
-#: Names this long may be wrong in two places, if so much of them is the same.
+#: Names of at least this length may differ in two places if this share of them is the same.
 LONG, MUCH = 10, 0.9
 _DIGITS = re.compile(r"\d+")
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
-    """Return the known name that somebody meant who wrote this one; None where none is that near.
+    """Return the known name of which a name is probably a misspelling, None if none is near.
 
-    Names that differ in their digits alone are two of a kind, and no slip.
+    Names that differ only in their digits are two names, and no misspelling.
     """
     if len(name) < SHORTEST_WRITTEN:
         return None
@@ -136,36 +138,30 @@ def nearest(name: str, known: Collection[str]) -> str | None:
         for other in known
         if len(other) >= SHORTEST
         and abs(len(other) - len(name)) <= 2
-        and _near(name, other)
-        and not _numbered(name, other)
+        and (one_slip(name, other) or _similar(name, other))
+        and not _differ_in_digits(name, other)
     ]
     return min(near, key=lambda other: (not one_slip(name, other), other), default=None)
 
 
 def one_slip(name: str, other: str) -> bool:
-    """Tell whether one letter too many, too few, wrong, or swapped with its neighbour makes one name of the other."""
+    """Return whether two names differ by one letter, or by two neighbouring letters that are swapped."""
     if name == other:
         return False
-    start = 0
-    while start < min(len(name), len(other)) and name[start] == other[start]:
-        start += 1
-    end = 0
-    while end < min(len(name), len(other)) - start and name[-1 - end] == other[-1 - end]:
-        end += 1
-    left, right = name[start : len(name) - end], other[start : len(other) - end]
+    start = len(commonprefix((name, other)))
+    left, right = name[start:], other[start:]
+    end = len(commonprefix((left[::-1], right[::-1])))
+    left, right = left[: len(left) - end], right[: len(right) - end]
     return max(len(left), len(right)) == 1 or (len(left) == 2 and left == right[::-1])
 
 
-def _near(name: str, other: str) -> bool:
-    if one_slip(name, other):
-        return True
-    if min(len(name), len(other)) < LONG or name[0] != other[0]:
-        return False
-    return SequenceMatcher(None, name, other).ratio() >= MUCH
+def _similar(name: str, other: str) -> bool:
+    long = min(len(name), len(other)) >= LONG and name[0] == other[0]
+    return long and SequenceMatcher(None, name, other).ratio() >= MUCH
 
 
-def _numbered(name: str, other: str) -> bool:
-    """Tell whether names differ in their digits alone: in others at the same place, or in having some."""
+def _differ_in_digits(name: str, other: str) -> bool:
+    """Return whether two names differ only in the digits at some place, or in that one of them has digits."""
     if _DIGITS.sub("", name) != _DIGITS.sub("", other):
         return False
     return _DIGITS.sub("0", name) == _DIGITS.sub("0", other) or not (_DIGITS.search(name) and _DIGITS.search(other))
@@ -175,26 +171,10 @@ Grade: TypeAlias = Literal["impossible", "pointless", "unusual"]
 Test: TypeAlias = Literal["below", "at most", "equals", "above", "is no number"]
 
 EPISODES, COMPLETIONS = "episodes", "completions"
-#: Trainers of language models, whose samples are completions; those of the others are steps of episodes.
-OF_COMPLETIONS = frozenset(
-    {
-        *("areal", "deepspeed-chat", "llama-factory", "minimind", "ms-swift", "nemo-aligner", "nemo-rl"),
-        *("open-instruct", "openrlhf", "prime-rl", "roll", "slime", "torchtune", "trl-grpo", "trl-ppo"),
-        *("trl-ppo-legacy", "trl-rloo", "trlx", "unsloth", "verl"),
-    }
-)
-#: The profile of our own names, under which either kind of run is logged.
-OF_EITHER = frozenset({"canonical"})
-#: Trainers that scale gradients by the bound over their norm whatever the bound is; others take 0 for none.
-_SCALE_BY_ANY_BOUND = frozenset(
-    {"sb3", "cleanrl", "rsl-rl", "trl-ppo-legacy", "verl", "pufferlib", "torchrl", "baselines-ppo2", "stable-baselines"}
-)
-#: Trainers that refuse a group of one, or make its advantage 0.
-COMPARE_GROUPS = frozenset({"trl-grpo", "trl-rloo", "ms-swift", "unsloth"})
 #: Settings that methods without a critic do not read.
 OF_CRITICS = frozenset({"vf_coef", "critic_learning_rate", "vf_error_clamp", "gae_lambda"})
 
-#: Derived quantities that count offences: each is the witness of one cause, the last two of none.
+#: Quantities that count settings beyond a limit. Each is evidence of one cause, the last two of none.
 RATE_NEGATIVE, DISCOUNT = "rate_negative", "discount_out_of_range"
 NO_UPDATE, CLIP_CLOSED, GRADIENT_CLOSED = "no_update_configured", "clip_range_closed", "gradient_bound_closed"
 CRITIC_UNTRAINED, GREEDY, GROUP_OF_ONE = "critic_untrained", "greedy_sampling", "group_of_one"
@@ -211,40 +191,43 @@ _TESTS: Mapping[Test, Callable[[float, float], bool]] = MappingProxyType(
 )
 
 
-@frozen
+@frozen(kw_only=False)
 class Limit:
-    """One limit of a setting and what breaking it means; `only` and `never` name the frameworks that it holds for."""
+    """One limit of a setting and what breaking it means.
+
+    A limit with a `trait` applies to trainers whose trait is `having`; None stands for trainers without that trait.
+    """
 
     setting: str
-    grade: Grade
     test: Test
     bound: float
     why: str
     counted_by: str
+    grade: Grade = "impossible"
     source: str = "definition"
-    only: frozenset[str] = frozenset()
-    never: frozenset[str] = frozenset()
+    trait: str = ""
+    having: str | bool | None = None
 
-    def holds_for(self, framework: str) -> bool:
-        """Tell whether a framework has this limit."""
-        return framework not in self.never and (not self.only or framework in self.only)
+    def applies_to(self, trainer: str) -> bool:
+        """Return whether this limit applies to a trainer."""
+        return not self.trait or traits_of(trainer).get(self.trait) == self.having
 
-    def broken(self, value: float) -> bool:
-        """Tell whether a value is beyond this limit."""
+    def is_broken_by(self, value: float) -> bool:
+        """Return whether a value is beyond this limit."""
         return _TESTS[self.test](value, self.bound)
 
 
-def _impossible(names: str, test: Test, bound: float, why: str, counted_by: str) -> list[Limit]:
-    return [
-        Limit(setting=name, grade="impossible", test=test, bound=bound, why=why, counted_by=counted_by)
-        for name in names.split()
-    ]
-
-
-def _pointless(setting: str, bound: float, why: str, counted_by: str, source: str = "definition") -> Limit:
-    return Limit(
-        setting=setting, grade="pointless", test="equals", bound=bound, why=why, counted_by=counted_by, source=source
-    )
+def _limits(
+    settings: str,
+    test: Test,
+    bound: float,
+    why: str,
+    counted_by: str,
+    grade: Grade = "impossible",
+    source: str = "definition",
+    trait: tuple[str, str | bool | None] = ("", None),
+) -> tuple[Limit, ...]:
+    return tuple(Limit(setting, test, bound, why, counted_by, grade, source, *trait) for setting in settings.split())
 
 
 _UPHILL = "the optimizer refuses a negative rate, or climbs its loss"
@@ -253,77 +236,54 @@ _NO_STEP = "no optimizer step is taken"
 _NO_SAMPLE = "nothing is sampled, and nothing trained"
 _NO_ADAM = "Adam refuses it"
 _UNTRAINED = "the critic is not trained"
+_CONSTANT_RATIO = "the ratio is clipped to a constant"
+_NO_FALL = "no ratio may fall: every sample is clipped after the first step"
+_NO_RISE = "no ratio may rise: what earned more is clipped after the first step"
+_ALONE = "an answer that is compared with itself has an advantage of 0; the trainer may refuse it"
+_TIMES_ZERO = "every gradient is multiplied by 0, or by less"
+_NO_RANGE = "the trainer refuses it: a range has to be positive, and none is given as null"
+_EMPTY = "an answer has at least one token"
+_GREEDY = "sampling is greedy: all answers to a prompt are one"
+_NO_PROBABILITY = "there is no less than none of the probability"
+_TOO_MUCH = "there is no more than the whole probability"
 _SIZES = "rollout_size local_rollout_size rollout_steps num_envs generation_batch_size"
+_STEPS = "ppo_epochs num_minibatches updates_per_batch gradient_accumulation_steps steps_per_generation"
+_OF_GROUPS = "trl/trainer/grpo_trainer.py, trl/trainer/rloo_trainer.py: at least 2 generations"
+_OF_NORMS = "torch/nn/utils/clip_grad.py: the factor is the bound over the norm"
+_OF_SB3 = "stable_baselines3/ppo/ppo.py: asserts that it is positive"
+_COMPARES, _STOPS = ("compares_groups", True), ("zero_grad_norm", "stops updates")
+_REFUSES = ("refuses_zero_clip_range_vf", True)
 
+#: The limits of each setting, the gravest first.
 WRONG: tuple[Limit, ...] = (
-    *_impossible("learning_rate", "below", 0, _UPHILL, RATE_NEGATIVE),
-    *_impossible("critic_learning_rate vf_coef vf_error_clamp", "below", 0, _UNTRAINED, CRITIC_UNTRAINED),
-    _pointless("critic_learning_rate", 0, _UNTRAINED, CRITIC_UNTRAINED),
-    _pointless("vf_coef", 0, _UNTRAINED, CRITIC_UNTRAINED),
-    _pointless("vf_error_clamp", 0, _UNTRAINED, CRITIC_UNTRAINED),
-    *_impossible("gamma gae_lambda", "below", 0, _WEIGHTS_OF_REWARDS, DISCOUNT),
-    *_impossible("gamma gae_lambda", "above", 1, _WEIGHTS_OF_REWARDS, DISCOUNT),
-    *_impossible("adam_eps adam_beta1 adam_beta2", "below", 0, _NO_ADAM, IMPOSSIBLE),
-    *_impossible("adam_beta1 adam_beta2", "above", 1, _NO_ADAM, IMPOSSIBLE),
-    *_impossible("ppo_epochs num_minibatches updates_per_batch", "below", 1, _NO_STEP, NO_UPDATE),
-    *_impossible("gradient_accumulation_steps steps_per_generation", "below", 1, _NO_STEP, NO_UPDATE),
-    # below 0 stands for the whole batch in Tianshou, and -1 for "as many as elsewhere" in files of Isaac Lab
-    *_impossible("minibatch_size", "equals", 0, _NO_STEP, NO_UPDATE),
-    Limit(
-        setting="minibatch_size",
-        grade="impossible",
-        test="below",
-        bound=0,
-        why=_NO_STEP,
-        counted_by=NO_UPDATE,
-        never=frozenset({"rllib", "tianshou"}),  # -1 marks a key of RLlib that another has replaced
-    ),
-    *_impossible(_SIZES, "equals", 0, _NO_SAMPLE, NO_UPDATE),
-    *_impossible(_SIZES, "below", -1, _NO_SAMPLE, NO_UPDATE),
-    *_impossible("num_generations", "below", 1, _NO_SAMPLE, NO_UPDATE),
-    Limit(
-        setting="num_generations",
-        grade="pointless",
-        test="equals",
-        bound=1,
-        why="an answer that is compared with itself has an advantage of 0; the trainer may refuse it",
-        counted_by=GROUP_OF_ONE,
-        source="trl/trainer/grpo_trainer.py, trl/trainer/rloo_trainer.py: at least 2 generations",
-        only=COMPARE_GROUPS,
-    ),
-    *_impossible("clip_range clip_range_high", "below", 0, "the ratio is clipped to a constant", CLIP_CLOSED),
-    _pointless("clip_range", 0, "no ratio may fall: every sample is clipped after the first step", CLIP_CLOSED),
-    _pointless(
-        "clip_range_high", 0, "no ratio may rise: what earned more is clipped after the first step", CLIP_CLOSED
-    ),
-    Limit(
-        setting="max_grad_norm",
-        grade="pointless",
-        test="at most",
-        bound=0,
-        why="every gradient is multiplied by 0, or by less",
-        counted_by=GRADIENT_CLOSED,
-        source="torch/nn/utils/clip_grad.py: the factor is the bound over the norm",
-        only=_SCALE_BY_ANY_BOUND,
-    ),
-    Limit(
-        setting="clip_range_vf",
-        grade="impossible",
-        test="at most",
-        bound=0,
-        why="the trainer refuses it: a range has to be positive, and none is given as null",
-        counted_by=IMPOSSIBLE,
-        source="stable_baselines3/ppo/ppo.py: asserts that it is positive",
-        only=frozenset({"sb3"}),
-    ),
-    *_impossible("temperature", "below", 0, "no distribution has a negative temperature", IMPOSSIBLE),
-    _pointless("temperature", 0, "sampling is greedy: all answers to a prompt are one", GREEDY),
-    *_impossible("top_p", "below", 0, "there is no less than none of the probability", IMPOSSIBLE),
-    _pointless("top_p", 0, "sampling is greedy, or the sampler refuses it", GREEDY),
-    *_impossible("top_p", "above", 1, "there is no more than the whole probability", IMPOSSIBLE),
-    *_impossible("max_response_length", "equals", 0, "an answer has at least one token", IMPOSSIBLE),
-    *_impossible("max_response_length", "below", -1, "an answer has at least one token", IMPOSSIBLE),
-    *_impossible("desired_kl kl_target ref_kl_target", "below", 0, "a KL divergence is at least 0", IMPOSSIBLE),
+    *_limits("learning_rate", "below", 0, _UPHILL, RATE_NEGATIVE),
+    *_limits("critic_learning_rate vf_coef vf_error_clamp", "below", 0, _UNTRAINED, CRITIC_UNTRAINED),
+    *_limits("critic_learning_rate vf_coef vf_error_clamp", "equals", 0, _UNTRAINED, CRITIC_UNTRAINED, "pointless"),
+    *_limits("gamma gae_lambda", "below", 0, _WEIGHTS_OF_REWARDS, DISCOUNT),
+    *_limits("gamma gae_lambda", "above", 1, _WEIGHTS_OF_REWARDS, DISCOUNT),
+    *_limits("adam_eps adam_beta1 adam_beta2", "below", 0, _NO_ADAM, IMPOSSIBLE),
+    *_limits("adam_beta1 adam_beta2", "above", 1, _NO_ADAM, IMPOSSIBLE),
+    *_limits(_STEPS, "below", 1, _NO_STEP, NO_UPDATE),
+    # Below 0 is the whole batch in Tianshou, and "as many as elsewhere" in files of Isaac Lab.
+    *_limits("minibatch_size", "equals", 0, _NO_STEP, NO_UPDATE),
+    *_limits("minibatch_size", "below", 0, _NO_STEP, NO_UPDATE, trait=("negative_minibatch_size", None)),
+    *_limits(_SIZES, "equals", 0, _NO_SAMPLE, NO_UPDATE),
+    *_limits(_SIZES, "below", -1, _NO_SAMPLE, NO_UPDATE),
+    *_limits("num_generations", "below", 1, _NO_SAMPLE, NO_UPDATE),
+    *_limits("num_generations", "equals", 1, _ALONE, GROUP_OF_ONE, "pointless", _OF_GROUPS, _COMPARES),
+    *_limits("clip_range clip_range_high", "below", 0, _CONSTANT_RATIO, CLIP_CLOSED),
+    *_limits("clip_range", "equals", 0, _NO_FALL, CLIP_CLOSED, "pointless"),
+    *_limits("clip_range_high", "equals", 0, _NO_RISE, CLIP_CLOSED, "pointless"),
+    *_limits("max_grad_norm", "at most", 0, _TIMES_ZERO, GRADIENT_CLOSED, "pointless", _OF_NORMS, _STOPS),
+    *_limits("clip_range_vf", "at most", 0, _NO_RANGE, IMPOSSIBLE, "impossible", _OF_SB3, _REFUSES),
+    *_limits("temperature", "below", 0, "no distribution has a negative temperature", IMPOSSIBLE),
+    *_limits("temperature", "equals", 0, _GREEDY, GREEDY, "pointless"),
+    *_limits("top_p", "below", 0, _NO_PROBABILITY, IMPOSSIBLE),
+    *_limits("top_p", "equals", 0, "sampling is greedy, or the sampler refuses it", GREEDY, "pointless"),
+    *_limits("top_p", "above", 1, _TOO_MUCH, IMPOSSIBLE),
+    *_limits("max_response_length", "equals", 0, _EMPTY, IMPOSSIBLE),
+    *_limits("max_response_length", "below", -1, _EMPTY, IMPOSSIBLE),
+    *_limits("desired_kl kl_target ref_kl_target", "below", 0, "a KL divergence is at least 0", IMPOSSIBLE),
 )
 
 _RECIPES = (
@@ -352,82 +312,37 @@ USUAL: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType(
         "top_p": {COMPLETIONS: (0.5, 1.0)},
     }
 )
-_LOSSES = ("grpo", "dr_grpo", "bnpo", "dapo", "cispo", "sapo", "luspo", "vespo")
-_ESTIMATORS = ("gae", "grpo", "rloo", "reinforce", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
-#: Framework → setting → the words that it may be. Trainers add to them: another word is told, and is wrong where it is
-#: nearly one of them.
-WORDS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "trl-grpo": {"loss_type": _LOSSES, "importance_sampling_level": ("token", "sequence", "sequence_token")},
-        "verl": {
-            "advantage_estimator": (*_ESTIMATORS, "remax", "opo", "grpo_passk", "gpg"),
-            "loss_aggregation": ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"),
-        },
-        "openrlhf": {"advantage_estimator": (*_ESTIMATORS, "reinforce_baseline", "group_norm", "dr_grpo")},
-    }
-)
-#: Trainers whose words are another's.
-SAME_WORDS = MappingProxyType({"unsloth": "trl-grpo", "ms-swift": "trl-grpo"})
-
-
-def words_of(setting: str, framework: str) -> tuple[str, ...]:
-    """Return the words that a setting of a framework may be; none where it takes any."""
-    return WORDS.get(SAME_WORDS.get(framework, framework), {}).get(setting, ())
-
-
 #: Every setting that has a domain.
 JUDGED = frozenset({limit.setting for limit in WRONG} | set(USUAL))
+_NO_NUMBER = _limits(" ".join(sorted(JUDGED)), "is no number", 0, "it is not a number", IMPOSSIBLE)
 
 
 @cache
-def counted_by(name: str, framework: str) -> frozenset[str]:
-    """Return the settings that a quantity counts in a framework; where it is of no cause, all of them."""
-    if name in (IMPOSSIBLE, UNUSUAL):
+def counted_by(quantity: str, trainer: str) -> frozenset[str]:
+    """Return the settings that a quantity counts for a trainer: all of them if it belongs to no cause."""
+    if quantity in (IMPOSSIBLE, UNUSUAL):
         return JUDGED
-    held = (limit for limit in WRONG if limit.counted_by == name and limit.holds_for(framework))
-    return frozenset(limit.setting for limit in held)
+    return frozenset(limit.setting for limit in WRONG if limit.counted_by == quantity and limit.applies_to(trainer))
 
 
-@lru_cache(maxsize=2048)  # ten quantities ask for the same settings, and so do the runs of a sweep
-def broken_limit(setting: str, value: float, framework: str, kind: str) -> Limit | None:
-    """Return the gravest limit that a value of a setting breaks; None for a usual one."""
-    limits = (*_limits_of(setting, framework), *_usual(setting, kind))
-    return next((limit for limit in limits if limit.broken(value)), None)
-
-
-def _limits_of(setting: str, framework: str) -> Iterator[Limit]:
-    yield Limit(
-        setting=setting,
-        grade="impossible",
-        test="is no number",
-        bound=0,
-        why="it is not a number",
-        counted_by=IMPOSSIBLE,
-    )
-    for limit in WRONG:
-        if limit.setting == setting and limit.holds_for(framework):
-            yield limit
+@lru_cache(maxsize=2048)  # ten quantities need the same settings, and so do the runs of a sweep
+def broken_limit(setting: str, value: float, trainer: str, samples: str) -> Limit | None:
+    """Return the most severe limit that a value of a setting breaks, None for a usual value."""
+    limits = [limit for limit in (*_NO_NUMBER, *WRONG) if limit.setting == setting and limit.applies_to(trainer)]
+    return next((limit for limit in (*limits, *_usual(setting, samples)) if limit.is_broken_by(value)), None)
 
 
 _TASKS = {EPISODES: "games and control", COMPLETIONS: "language models"}
 
 
-def _usual(setting: str, kind: str) -> Iterator[Limit]:
-    """Yield the limits of what is usual; where the kind of samples is unknown, of what is so for neither."""
+def _usual(setting: str, samples: str) -> list[Limit]:
+    """Return the limits of usual values: of one kind of samples, of both together if `samples` is empty."""
     ranges = USUAL.get(setting, {})
-    held = [ranges[kind]] if kind in ranges else [] if kind else list(ranges.values())
-    if not held:
-        return
-    low, high = min(low for low, _ in held), max(high for _, high in held)
+    known = [ranges[samples]] if samples in ranges else [] if samples else list(ranges.values())
+    if not known:
+        return []
+    low, high = min(low for low, _ in known), max(high for _, high in known)
     span = f"{low:g} to {high:g}" if high < math.inf else f"{low:g} or more"
+    why = f"usual{f' for {_TASKS[samples]}' if samples else ''} is {span}"
     sides: tuple[tuple[Test, float], ...] = (("below", low), ("above", high))
-    for test, bound in sides:
-        yield Limit(
-            setting=setting,
-            grade="unusual",
-            test=test,
-            bound=bound,
-            why=f"usual{f' for {_TASKS[kind]}' if kind else ''} is {span}",
-            counted_by=UNUSUAL,
-            source=_RECIPES,
-        )
+    return [Limit(setting, test, bound, why, UNUSUAL, "unusual", _RECIPES) for test, bound in sides]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ppo_doctor.model.run import EXACT, Resolution
 from ppo_doctor.readers.table import Table
 from ppo_doctor.runs.log import Log
-from ppo_doctor.trainers.profiles import MetricProfile, Profile
+from ppo_doctor.trainers.profiles import Fingerprint, MetricProfile, Profile
 from tests.synthetic import NAN, a_run, a_series
 
 
@@ -26,7 +26,7 @@ def a_profile(*metrics, axis=("step",), **further):
         name="test",
         title="test",
         algorithm="ppo",
-        any_of=(("step",),),
+        fingerprint=Fingerprint(any_of=(("step",),)),
         axis={name: keys for name, keys in clocks.items() if name == "step" or further.get("fine")},
         metrics={metric.name: metric for metric in metrics},
     )

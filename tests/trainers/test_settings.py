@@ -18,8 +18,9 @@ from ppo_doctor.cli.check_config import check_file
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.evidence import says
 from ppo_doctor.trainers import settings as domains
-from ppo_doctor.trainers.detection import names_of_settings, profiles
+from ppo_doctor.trainers.detection import names_of_settings, profiles, samples_of
 from ppo_doctor.trainers.names import setting_of
+from ppo_doctor.trainers.packing import TRAITS
 from ppo_doctor.trainers.settings import SETTINGS, nearest, one_slip
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -231,12 +232,6 @@ def beyond(limit):
     return float(far.get(limit.test, limit.bound))
 
 
-def kind(name):
-    if name in domains.OF_EITHER:
-        return ""
-    return domains.COMPLETIONS if name in domains.OF_COMPLETIONS else domains.EPISODES
-
-
 def judged(profile, name):
     """Tell whether a framework has a setting that its method reads."""
     critic = profile.algorithm not in WITHOUT_CRITIC and profile.defaults.get("advantage_estimator", "gae") == "gae"
@@ -247,17 +242,16 @@ def test_every_quantity_has_a_rule():
     assert set(RULES) == {*COUNTED, "settings_misspelt"}
 
 
-def test_domains_speak_of_settings_and_frameworks_that_exist():
+def test_limits_name_settings_and_traits_that_exist():
     assert set(SETTINGS) >= domains.JUDGED
-    named = domains.OF_COMPLETIONS.union(*(limit.only | limit.never for limit in domains.WRONG))
-    assert named <= set(PROFILES)
+    assert {f"{limit.trait}?" for limit in domains.WRONG if limit.trait} <= set(TRAITS)
 
 
 def test_every_limit_is_found_in_every_framework_under_its_own_name():
     offenders = []
     for name, profile in PROFILES.items():
         for limit in domains.WRONG:
-            if not judged(profile, limit.setting) or not limit.holds_for(name):
+            if not judged(profile, limit.setting) or not limit.applies_to(name):
                 continue
             key = profile.config[limit.setting][0]
             told = fired(name, {key: beyond(limit)}, {limit.counted_by}).get(RULES[limit.counted_by].name, "")
@@ -280,9 +274,9 @@ def test_what_is_unusual_is_told_with_the_default():
     offenders = []
     for name, profile in PROFILES.items():
         for setting, ranges in domains.USUAL.items():
-            low, high = ranges.get(kind(name), (0.0, math.inf))
+            low, high = ranges.get(samples_of(name), (0.0, math.inf))
             for value in (low / 2, high * 2):
-                limit = domains.broken_limit(setting, value, name, kind(name))
+                limit = domains.broken_limit(setting, value, name, samples_of(name))
                 if (
                     setting not in profile.config
                     or limit is None
