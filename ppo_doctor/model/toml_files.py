@@ -39,7 +39,7 @@ Compiled = dict[str, Any]
 Parsed = Mapping[str, Compiled]
 
 #: Raise when the compiled form changes within a version.
-FORMAT = 13
+FORMAT = 14
 #: Bytes of one TOML file.
 LARGEST = 4 << 20
 PACKAGE = Path(__file__).parent.parent
