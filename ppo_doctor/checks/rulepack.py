@@ -236,11 +236,7 @@ def check_references(pack: Pack) -> None:
         for quantity in rule.needs:
             _check_quantity(rule.path, quantity)
     for link in pack.chain.values():
-        for finding in (*link.dead, *link.wrong, *link.weak, *link.alive, *link.alive_unless, *link.excused_by):
-            one_of(f"chain.toml: {link.name}", "check", finding, sorted(rules))
-        for quantity in link.fed_by:
-            if quantity != "always":
-                _check_quantity(f"chain.toml: {link.name}: fed_by", quantity)
+        _check_link(link, sorted(rules))
     for cause in pack.causes:
         for complaint in cause.complaints:
             one_of(cause.path, "complaint", complaint, sorted(complaints))
@@ -253,6 +249,14 @@ def check_references(pack: Pack) -> None:
         for weight in cause.weights:
             one_of(cause.path, "finding", weight.finding, sorted(rules))
             _check_weight(cause.path, weight, rules[weight.finding])
+
+
+def _check_link(link: Link, rules: Sequence[str]) -> None:
+    for check in (*link.dead, *link.wrong, *link.weak, *link.alive, *link.alive_unless, *link.excused_by):
+        one_of(f"chain.toml: {link.name}", "check", check, rules)
+    for quantity in link.fed_by:
+        if quantity != "always":
+            _check_quantity(f"chain.toml: {link.name}: fed_by", quantity)
 
 
 def _check_quantity(path: str, quantity: str) -> None:

@@ -92,7 +92,7 @@ PLAIN = {
 )
 def test_statistics_agree_with_an_oracle(test, values, bound, name):
     observed = PLAIN[name](values)
-    outcome = ask(test, values, bound, statistic=name)
+    outcome = ask(test, values, bound, take=name)
     assert outcome.truth is TESTS[test](observed, bound)
     assert outcome.evidence.observed == pytest.approx(observed)
 
