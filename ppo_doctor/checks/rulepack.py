@@ -3,13 +3,11 @@
 A folder of rules holds `<link>/<rule>.toml`, `causes/<id>.toml` and, optionally, `chain.toml` (what checks show of the
 signal chain); the built-in folder also holds the list of complaints, the counts of sound runs (`rates.toml`) and the
 causes that no log shows (`unjudged.toml`). `build` validates the files and keeps what evaluation needs, which is cached
-as JSON. Prose and cases are parsed again from the TOML file when they are needed (`file_of`). `weights_of` computes how
-much each finding speaks for a cause.
+as JSON. Prose and cases are parsed again from the TOML file when they are needed (`file_of`).
 """
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,10 +35,12 @@ from ppo_doctor.model.rules import (
     Remedy,
     Rule,
     Weight,
+    sound_share,
+    weights_of,
 )
 from ppo_doctor.model.toml_files import Compiled, load, parse_folder, parse_toml, toml_files
 from ppo_doctor.model.toml_schema import Spec, fail, one_of, unique, validate
-from ppo_doctor.model.words import LINKS, PRIORS, PROOF_DB, QUESTIONS, RULED_OUT_DB, WORDS, Severity
+from ppo_doctor.model.words import LINKS, PRIORS, QUESTIONS, WORDS, Severity
 
 if TYPE_CHECKING:
     from ppo_doctor.model.toml_files import Parsed
@@ -285,41 +285,6 @@ def _check_weight(path: str, weight: Weight, rule: Rule) -> None:
 def file_of(path: str) -> Compiled:
     """Return the whole file of a rule or cause, with its prose and cases."""
     return parse_toml(Path(path))
-
-
-#: Share of sound runs assumed for a check that was evaluated in none of them, and the smallest share of any check.
-UNKNOWN_RATE, LEAST_RATE = 0.02, 0.005
-#: Number of runs that the assumed share counts as.
-PSEUDO_RUNS = 10
-
-
-def sound_share(fired: int, evaluated: int) -> float:
-    """Return the estimated share of sound runs in which a check fires; it is above 0 even if none of them fired."""
-    return max(LEAST_RATE, (fired + UNKNOWN_RATE * PSEUDO_RUNS) / (evaluated + PSEUDO_RUNS))
-
-
-def weights_of(raw: Mapping[str, Any], rates: Mapping[str, float]) -> tuple[Weight, ...]:
-    """Return the weights of a cause: the words of its file compared with the shares of sound runs.
-
-    A check that is clear speaks against a cause only if the cause usually makes it fire.
-    """
-    weights = {weight["finding"]: Weight(**weight) for weight in raw.get("weight", ())}
-    words = {**raw, "usual": (*raw.get("requires", ()), *raw.get("usual", ()))}  # what is required is usual
-    for word, often in WORDS.items():
-        for name in words.get(word, ()):
-            sound = rates.get(name, UNKNOWN_RATE)
-            fired, clear = _decibans(often / sound), _decibans((1 - often) / (1 - sound))
-            weights[name] = Weight(finding=name, fired=fired, clear=clear if word == "usual" else 0, source=word)
-    for word, fired in (("proof", PROOF_DB), ("excludes", RULED_OUT_DB)):
-        for name in raw.get(word, ()):
-            weights[name] = replace(weights.get(name, Weight(finding=name)), fired=fired, source=word)
-    for name in raw.get("requires", ()):
-        weights[name] = replace(weights.get(name, Weight(finding=name)), clear=RULED_OUT_DB, source="requires")
-    return tuple(weights.values())
-
-
-def _decibans(odds: float) -> int:
-    return round(10 * math.log10(odds))
 
 
 #: "measured" is a bound that no sound run of the lab crosses: it opens a complaint, but establishes no cause.

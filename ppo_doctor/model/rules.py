@@ -1,15 +1,17 @@
-"""Rules, causes and findings."""
+"""Rules, causes and findings, and the weights of findings for a cause."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from types import MappingProxyType
+from typing import Any
 
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import SourceRef
-from ppo_doctor.model.words import ConfigValue, Operator, Severity, Status
+from ppo_doctor.model.words import PROOF_DB, RULED_OUT_DB, WORDS, ConfigValue, Operator, Severity, Status
 
 #: Comparison in a condition of a rule → its sign.
 OPERATORS: Mapping[str, Operator] = MappingProxyType(
@@ -235,3 +237,38 @@ class Complaint:
 
     id: str
     title: str
+
+
+#: Share of sound runs assumed for a check that was evaluated in none of them, and the smallest share of any check.
+UNKNOWN_RATE, LEAST_RATE = 0.02, 0.005
+#: Number of runs that the assumed share counts as.
+PSEUDO_RUNS = 10
+
+
+def sound_share(fired: int, evaluated: int) -> float:
+    """Return the estimated share of sound runs in which a check fires; it is above 0 even if none of them fired."""
+    return max(LEAST_RATE, (fired + UNKNOWN_RATE * PSEUDO_RUNS) / (evaluated + PSEUDO_RUNS))
+
+
+def weights_of(raw: Mapping[str, Any], rates: Mapping[str, float]) -> tuple[Weight, ...]:
+    """Return the weights of a cause: the words of its file compared with the shares of sound runs.
+
+    A check that is clear speaks against a cause only if the cause usually makes it fire.
+    """
+    weights = {weight["finding"]: Weight(**weight) for weight in raw.get("weight", ())}
+    words = {**raw, "usual": (*raw.get("requires", ()), *raw.get("usual", ()))}  # what is required is usual
+    for word, often in WORDS.items():
+        for name in words.get(word, ()):
+            sound = rates.get(name, UNKNOWN_RATE)
+            fired, clear = _decibans(often / sound), _decibans((1 - often) / (1 - sound))
+            weights[name] = Weight(finding=name, fired=fired, clear=clear if word == "usual" else 0, source=word)
+    for word, fired in (("proof", PROOF_DB), ("excludes", RULED_OUT_DB)):
+        for name in raw.get(word, ()):
+            weights[name] = replace(weights.get(name, Weight(finding=name)), fired=fired, source=word)
+    for name in raw.get("requires", ()):
+        weights[name] = replace(weights.get(name, Weight(finding=name)), clear=RULED_OUT_DB, source="requires")
+    return tuple(weights.values())
+
+
+def _decibans(odds: float) -> int:
+    return round(10 * math.log10(odds))

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from ppo_doctor.checks.rulepack import weights_of
 from ppo_doctor.diagnosis.findings import problems_shown
 from ppo_doctor.diagnosis.problems import LEVEL_DB, LIKELY_DB, SPEAKS_DB, account, in_order, problems
 from ppo_doctor.model.diagnosis import ChainLink, Outcome
+from ppo_doctor.model.rules import weights_of
 from ppo_doctor.model.words import Severity
 from tests.synthetic import a_cause, a_finding, a_rule
 
