@@ -27,7 +27,7 @@ def a_rule(name: str, *, link: str = "ratio", severity: str = "high", **fields: 
         pass_title=f"{name} clear",
         link=link,
         severity=Severity(severity),
-        when=fields.pop("when", (Clause(quantity="series.nothing", test="above", bound=0.0),)),
+        when=fields.pop("when", (Clause(quantity="nothing", test="above", bound=0.0),)),
         **fields,
     )
 

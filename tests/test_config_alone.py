@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from ppo_doctor.checks.cases import read_cases
 from ppo_doctor.checks.engine import check
-from ppo_doctor.checks.rulepack import load_pack, prose
+from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.analyze import diagnose, runs_of
 from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.request import Request
 from ppo_doctor.model.words import Severity
 from ppo_doctor.runs.config_runs import run_of_settings
@@ -192,8 +194,8 @@ ALONE = [
     (rule, case)
     for rule in load_pack().rules
     if rule.code.startswith("CFG2")
-    for case in prose(rule.path)["case"]
-    if case["kind"] == "positive" and "series" not in case
+    for case in read_cases(rule)
+    if case["status"] == "fired" and not case["series"]
 ]
 
 
@@ -234,7 +236,7 @@ def test_nothing_found_is_not_health(cli, validate, tmp_path):
 def test_checks_of_a_log_are_skipped_for_want_of_one(tmp_path):
     found = diagnose(run_of(put(tmp_path, "config.yml", QUIET)), load_pack())
     pack = {rule.name: rule for rule in load_pack().rules}
-    of_logs = [f for f in found.findings if any(need.startswith("series.") for need in pack[f.rule].needs)]
+    of_logs = [f for f in found.findings if any(need in METRICS for need in pack[f.rule].needs)]
     assert len(of_logs) > 50
     assert {f.status for f in of_logs} == {"skipped"}
     reasons = {f.reason for f in of_logs if not f.reason.startswith("not for ")}

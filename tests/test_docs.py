@@ -83,7 +83,7 @@ def test_the_five_numbers_are_metrics_that_rules_read():
     assert tuple(ranked) == FIVE
     from ppo_doctor.checks.run_view import STATISTICS
 
-    read = {need.partition(".")[2] for rule in PACK.rules for need in rule.needs}
+    read = {need for rule in PACK.rules for need in rule.needs}
     read |= {name for need in read if need in STATISTICS for group in STATISTICS[need].any_of for name in group}
     assert set(FIVE) <= set(METRICS)
     assert set(FIVE) <= read

@@ -1,25 +1,33 @@
-"""Run a rule on a case in a short notation for series, and `assert_healthy` for tests.
+"""Read the cases of a rule and evaluate the rule on them.
 
-Notation, as in Prometheus' rule tests: `0.01x9` is a value and nine repeats (ten points), `0.02+0.03x9` starts at 0.02
-and adds 0.03 nine times, `1-0.1x9` subtracts, `_` is a missing record, `nan` and `inf` are values.
+A case in the file of a rule is an entry of `[cases.fires]`, `[cases.clear]` or `[cases.skipped]`: the name of the case,
+then metrics with their series, and the fields of `OPTIONS`. In Python it is a mapping with `name`, the expected
+`status`, `series`, and the same fields.
+
+A series is written as in the rule tests of Prometheus: `0.01x9` is a value and nine repeats (ten points),
+`0.02+0.03x9` starts at 0.02 and adds 0.03 nine times, `1-0.1x9` subtracts, `_` is a missing record, `nan` and `inf` are
+values.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from ppo_doctor.checks.engine import FROM_SETTINGS, check
+from ppo_doctor.checks.rulepack import ANSWERS, file_of
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.model import arrays, metrics
 from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.rules import SETTING
 from ppo_doctor.model.run import Axis, Fact, Note, Resolution, Run, Series, SourceRef, SourceSummary
 from ppo_doctor.model.toml_schema import Spec, validate
+from ppo_doctor.model.words import NoteEvent
 from ppo_doctor.trainers import detection
 from ppo_doctor.trainers.configuration import Found, canonical_settings, misspelt_settings
 from ppo_doctor.trainers.profiles import MetricProfile
@@ -32,22 +40,45 @@ _NUMBER = r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+|nan|inf)"
 _ITEM = re.compile(
     rf"(?P<start>{_NUMBER})(?:(?P<step>[+-](?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)))?(?:x(?P<repeats>\d+))?\Z"
 )
-KINDS = ("positive", "near-miss", "benign", "missing")
-CASE: dict[str, Spec] = {
-    "name": str,
-    "kind": KINDS,
-    "expect": {"status": str, "onset?": object},
-    **dict.fromkeys(("series?", "config?", "framework?", "algorithm?", "resolution?", "notes?"), object),
+#: Fields of a case besides its metrics; `onset` is the step of the finding.
+OPTIONS: dict[str, Spec] = {
+    **dict.fromkeys(("config?", "resolution?"), dict),
+    **dict.fromkeys(("framework?", "algorithm?"), str),
+    "notes?": [{"text": str, "event?": get_args(NoteEvent), "numbers?": [int]}],
+    "onset?": int,
 }
-#: A case has to notice when a threshold moves by this much.
+#: Factors by which thresholds are moved to see whether a case notices.
 MOVED = {"down": 0.8, "up": 1.2}
 
 
-def parse_series(text: str) -> list[float | None]:
-    """Return the points of a series in our notation; None is a missing record.
+def read_cases(rule: Rule) -> list[dict[str, Any]]:
+    """Return the cases in the file of a rule: those that fire, those that are clear, then those that are skipped.
 
     Raises:
-        DoctorError: a word is not in the notation.
+        DoctorError: a field of a case is neither a metric nor one of `OPTIONS`, or has the wrong type (exit code 2).
+    """
+    groups = file_of(rule.path)["cases"]
+    return [
+        _case(rule, name, status, entry)
+        for answer, status in ANSWERS.items()
+        for name, entry in groups.get(answer, {}).items()
+    ]
+
+
+def _case(rule: Rule, name: str, status: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    components = detection.profile("canonical").components
+    parts = [field for field in entry if field.partition(".")[0] in components]
+    validate(f"{rule.path}: case '{name}'", entry, OPTIONS | {f"{m}?": str for m in (*metrics.METRICS, *parts)})
+    options = {field: value for field, value in entry.items() if f"{field}?" in OPTIONS}
+    series = {metric: text for metric, text in entry.items() if metric not in options}
+    return {"name": name, "status": status, "series": series, **options}
+
+
+def parse_series(text: str) -> list[float | None]:
+    """Return the points of a series; None is a missing record.
+
+    Raises:
+        DoctorError: a word does not have the form that the module describes (exit code 2).
     """
     points: list[float | None] = []
     for word in text.split():
@@ -66,7 +97,7 @@ def _points(word: str) -> list[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """What a rule said of a case, and what was wrong with that; no problem means that the case passed."""
+    """The finding of a rule for a case, and how it differs from what the case expects; empty: the case passed."""
 
     rule: str
     case: str
@@ -75,7 +106,7 @@ class CaseResult:
 
 
 def case_run(case: Mapping[str, Any]) -> Run:
-    """Return the run that a case describes: canonical series, settings and facts; without series no log was given."""
+    """Return the run that a case describes; a case with settings and no series is a run without a log."""
     profile = detection.profile(case.get("framework", "canonical"))
     source = SourceRef(path=case.get("name", "case"))
     found = Found(values=case.get("config", {}), source=source)
@@ -98,16 +129,10 @@ def case_run(case: Mapping[str, Any]) -> Run:
         config=settings,
         misspelt=misspelt_settings(profile, [found]),
         config_raw=found.values,
-        notes=tuple(_note(entry, source) for entry in case.get("notes", ())),
-    )
-
-
-def _note(entry: str | Mapping[str, Any], source: SourceRef) -> Note:
-    """Return a note of a case: its text, or a table with `text`, `event` and `numbers`."""
-    if isinstance(entry, str):
-        return Note(text=entry, source=source)
-    return Note(
-        text=entry.get("text", ""), source=source, event=entry.get("event"), numbers=tuple(entry.get("numbers", ()))
+        notes=tuple(
+            Note(text=note["text"], source=source, event=note.get("event"), numbers=tuple(note.get("numbers", ())))
+            for note in case.get("notes", ())
+        ),
     )
 
 
@@ -144,30 +169,24 @@ def _one(name: str, points: list[float | None], case: Mapping[str, Any], axes: d
 
 
 def run_case(rule: Rule, case: Mapping[str, Any]) -> CaseResult:
-    """Run one rule on one of its cases and compare with what the case expects.
-
-    Raises:
-        DoctorError: the case lacks its name, kind or expectation, or expects what no finding has.
-    """
-    validate(f"{rule.path}: case '{case.get('name', '')}'", case, CASE)
+    """Evaluate a rule on a case and compare the finding with what the case expects."""
     finding = check(RunView(case_run(case)), rule)
-    expected: Mapping[str, Any] = case["expect"]
-    got: dict[str, object] = {"status": finding.status, "onset": finding.onset_step}
-    problems = [f"{key}: expected {want}, got {got[key]}" for key, want in expected.items() if got[key] != want]
+    pairs = [("status", finding.status), ("onset", finding.onset_step)]
+    problems = [f"{key}: expected {case[key]}, got {got}" for key, got in pairs if case.get(key, got) != got]
     if problems and finding.reason:
         problems.append(finding.reason)
     return CaseResult(rule=rule.name, case=case["name"], finding=finding, problems=tuple(problems))
 
 
 def clause_findings(rule: Rule, case: Mapping[str, Any]) -> list[tuple[Clause, Finding]]:
-    """Return what each clause of a rule says of a case by itself: how far the case stands from each bound."""
+    """Return the finding of each condition of a rule alone, which shows how far the case is from each bound."""
     view = RunView(case_run(case))
     return [(clause, check(view, replace(rule, when=(clause,)))) for clause in rule.when]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A parameter of a rule, moved by a fifth where one of its clauses takes it."""
+    """One parameter of a rule, moved by a fifth in one of the conditions that use it."""
 
     rule: str
     clause: int
@@ -180,7 +199,7 @@ class Move:
 
 
 def moves(rule: Rule) -> Iterator[Move]:
-    """Return every move of a rule's thresholds; one of 0 has no fifth."""
+    """Yield every move of the thresholds of a rule, except those that are 0."""
     for index, clause in enumerate(rule.when):
         for name, param in clause.params.items():
             if getattr(clause, name) != 0:
@@ -189,7 +208,7 @@ def moves(rule: Rule) -> Iterator[Move]:
 
 
 def moved(rule: Rule, move: Move) -> Rule:
-    """Return a rule with one threshold of one clause moved."""
+    """Return a rule with one threshold of one condition moved."""
     clauses = list(rule.when)
     clause = clauses[move.clause]
     fields: dict[str, Any] = {move.field: getattr(clause, move.field) * MOVED[move.direction]}
@@ -197,26 +216,25 @@ def moved(rule: Rule, move: Move) -> Rule:
     return replace(rule, when=tuple(clauses))
 
 
-def unnoticed(rule: Rule, cases: Iterable[Mapping[str, Any]]) -> list[Move]:
-    """Return the moves after which all cases of a rule still pass: none of them lies within a fifth of that bound."""
-    held = list(cases)
-    return [move for move in moves(rule) if not any(run_case(moved(rule, move), case).problems for case in held)]
+def unnoticed(rule: Rule, cases: Sequence[Mapping[str, Any]]) -> list[Move]:
+    """Return the moves after which all cases of a rule still pass, because none is within a fifth of that bound."""
+    return [move for move in moves(rule) if not any(run_case(moved(rule, move), case).problems for case in cases)]
 
 
-def values_of(rule: Rule, cases: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Return, as lines of text, how far each case of a rule stands from each bound, and what no case is near."""
-    held = list(cases)
+def values_of(rule: Rule, cases: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield, as lines of text, how far each case of a rule is from each bound, and the moves that no case notices."""
     yield rule.name
-    for case in held:
-        yield f"  {case['name']} ({case['kind']}): {run_case(rule, case).finding.status}"
+    for case in cases:
+        yield f"  {case['name']}: {run_case(rule, case).finding.status}"
         yield from (f"     {_beside(clause, finding)}" for clause, finding in clause_findings(rule, case))
-    yield from (f"  no case notices {move}" for move in unnoticed(rule, held))
+    yield from (f"  no case notices {move}" for move in unnoticed(rule, cases))
 
 
 def _beside(clause: Clause, finding: Finding) -> str:
-    name = clause.quantity.partition(".")[2]
+    name = clause.quantity.removeprefix(SETTING)
     if not finding.evidence:
         return f"{name}: {finding.reason}"
-    told = finding.evidence[0]
-    observed = "nothing" if told.observed is None else f"{told.observed:.4g}"
-    return f"{name}: {observed} {told.op} {told.bound:g} {'yes' if finding.status == 'fired' else 'no'}; {told.claim}"
+    evidence = finding.evidence[0]
+    observed = "nothing" if evidence.observed is None else f"{evidence.observed:.4g}"
+    answer = "yes" if finding.status == "fired" else "no"
+    return f"{name}: {observed} {evidence.op} {evidence.bound:g} {answer}; {evidence.claim}"

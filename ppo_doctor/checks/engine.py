@@ -1,16 +1,15 @@
-"""The closed vocabulary of tests: a clause compared with one quantity gives yes, no or unknown, with its evidence.
+"""Evaluate rules: each condition compares a quantity of a run with a bound and is true, false or unknown.
 
-A printed number is an interval; if it straddles the bound, the answer is unknown. A number nearer to a bound than its
-arithmetic resolves equals the bound. Only finite values are compared, because `nan > bound` is false and would make a
-ruined run clear.
+A printed number is an interval; if the interval contains the bound, the answer is unknown. A number nearer to the bound
+than its arithmetic resolves equals the bound. Only finite values are compared, because `nan > bound` is false and would
+make a broken run look sound.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
-from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -19,7 +18,7 @@ import numpy as np
 from ppo_doctor.checks.run_kind import never_logged, not_for
 from ppo_doctor.checks.run_view import inputs, metrics_wanted, takes_a_log
 from ppo_doctor.model.arrays import median
-from ppo_doctor.model.rules import Evidence, Finding
+from ppo_doctor.model.rules import OPERATORS, Evidence, Finding
 from ppo_doctor.model.run import SINGLE, Fact, Series
 
 if TYPE_CHECKING:
@@ -28,35 +27,21 @@ if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
     from ppo_doctor.model.rules import Clause, Rule
     from ppo_doctor.model.run import BoolArray, FloatArray
-    from ppo_doctor.model.words import Operator, Status
+    from ppo_doctor.model.words import Status
 
 #: Places of records in a series.
 Picked: TypeAlias = "range | npt.NDArray[np.intp]"
 
-OPERATORS: Mapping[str, Operator] = MappingProxyType(
-    {"equals": "==", "below": "<", "at most": "<=", "above": ">", "at least": ">="}
-)
-#: The test that holds where another does not, for finite numbers.
-OPPOSITES: Mapping[str, str] = MappingProxyType({"above": "at most", "at least": "below"})
-#: Which of the values that a clause holds for is told, and where it says so: the one that comes nearest to the bound.
-EXTREMES: Mapping[str, tuple[str, bool]] = MappingProxyType(
-    {"below": ("max", True), "at most": ("max", True), "above": ("min", False), "at least": ("min", False)}
-)
-STATISTICS: Mapping[str, Callable[[FloatArray], float]] = MappingProxyType(
-    {
-        "median": median,
-        "min": lambda v: float(v.min()),
-        "max": lambda v: float(v.max()),
-        "first": lambda v: float(v[0]),
-        "last": lambda v: float(v[-1]),
-    }
-)
+#: Comparison that is true for finite numbers where the other is false.
+OPPOSITES: Mapping[str, str] = MappingProxyType({"above": "at_most", "at_least": "below"})
+#: Comparisons whose evidence is the largest of the values for which they hold; for the others it is the smallest.
+_UPPER_BOUNDS = ("below", "at_most")
 
 
-class Outcome(NamedTuple):
-    """What one clause says: truth (None: cannot be told, see `reason`), evidence and the first step that it holds.
+class Answer(NamedTuple):
+    """The answer of one condition: truth (None: unknown, for `reason`), evidence, and the step from which it holds.
 
-    `counted` replaces the evidence where it is a number of things of which each has its own.
+    `counted` replaces `evidence` if the number counts things that have evidence of their own.
     """
 
     truth: bool | None
@@ -66,40 +51,35 @@ class Outcome(NamedTuple):
     counted: tuple[Evidence, ...] = ()
 
 
-def evaluate(clause: Clause, quantity: Series | Fact, *, min_points: int) -> Outcome:
-    """Hold one clause against one quantity."""
+def evaluate(clause: Clause, quantity: Series | Fact, *, min_points: int) -> Answer:
+    """Return the answer of one condition for a quantity of a run."""
     if isinstance(quantity, Fact):
         return _fact(clause, quantity)
     finite = np.isfinite(quantity.values)
     usable = int(np.count_nonzero(finite))
     if usable < max(1, min_points):
-        return Outcome(truth=None, reason=f"{quantity.name} has {usable} finite records, {min_points} are needed")
+        return Answer(truth=None, reason=f"{quantity.name} has {usable} finite records, {min_points} are needed")
     chosen = window(clause.window, usable)
-    if usable == len(finite):  # the usual case: a range and a view, where an index of 100,000 records takes 0.3 ms
+    if usable == len(finite):  # the usual case; an index array of 100,000 records takes 0.3 ms
         picked: Picked = range(usable)[chosen]
         values = quantity.values[chosen]
     else:
         picked = finite.nonzero()[0][chosen]
         values = quantity.values[picked]
-    test = _each if clause.statistic == "each" else _statistic
-    return test(clause, quantity, picked, values)
+    compare_them = _each if clause.take == "each" else _taken
+    return compare_them(clause, quantity, picked, values)
 
 
 def window(name: str, size: int) -> slice:
-    """Return the part of `size` records that a window means; a tail is cut by the test itself.
-
-    "middle" leaves out the first and last tenth, where schedules warm up and end; "early" is the first half.
-    """
-    if name == "middle":
-        edge = size // 10 + (size >= 3)
-        return slice(edge, size - edge) if size > 2 * edge else slice(0, size)
-    if name == "early":
-        return slice(0, max(1, size // 2))
-    return slice(0, size)
+    """Return the part of `size` records that a window means; where a tail begins depends on the values."""
+    return slice(0, max(1, size // 2)) if name == "early" else slice(0, size)
 
 
 def compare(test: str, values: FloatArray, margin: float, bound: float, slack: float) -> tuple[BoolArray, BoolArray]:
-    """Return (surely, possibly) per value, each printed to within ± margin; within ± slack of the bound is at it."""
+    """Return for each value whether the comparison surely holds, and whether it possibly does; both [values].
+
+    A value is known to ± `margin`, and equals the bound within ± `slack`.
+    """
     if test in OPPOSITES:
         surely, possibly = compare(OPPOSITES[test], values, margin, bound, slack)
         return ~possibly, ~surely
@@ -112,25 +92,21 @@ def compare(test: str, values: FloatArray, margin: float, bound: float, slack: f
     return high <= most, low <= most
 
 
-def _slack(bound: float, rounding: float) -> float:
-    return rounding + SINGLE * abs(bound)
-
-
-def _each(clause: Clause, series: Series, picked: Picked, values: FloatArray) -> Outcome:
+def _each(clause: Clause, series: Series, picked: Picked, values: FloatArray) -> Answer:
     surely, possibly = _compared(clause, series, values)
     start = _start(clause, surely)
     if start is None and _start(clause, possibly) is not None:
-        return Outcome(truth=None, reason=_too_coarse(series))
+        return Answer(truth=None, reason=_too_coarse(series))
     first = start or 0
     holds = surely.nonzero()[0] if not first else first + surely[first:].nonzero()[0]
     evidence = _evidence(clause, series, picked, values, first, holds)
     onset = int(series.axis.steps[picked[int(holds[0])]]) if start is not None and len(holds) else None
-    return Outcome(truth=start is not None, evidence=evidence, onset=onset)
+    return Answer(truth=start is not None, evidence=evidence, onset=onset)
 
 
 def _compared(clause: Clause, series: Series, values: FloatArray) -> tuple[BoolArray, BoolArray]:
-    """Return where a clause surely and possibly holds for values of a series, as it prints them."""
-    slack = _slack(clause.bound, series.resolution.rounding)
+    """Return for each value of a series whether a condition surely holds, and whether it possibly does."""
+    slack = series.resolution.rounding + SINGLE * abs(clause.bound)
     return compare(clause.test, values, series.resolution.absolute, clause.bound, slack)
 
 
@@ -139,18 +115,18 @@ def _too_coarse(series: Series) -> str:
 
 
 def _start(clause: Clause, holds: BoolArray) -> int | None:
-    """Return where the clause begins to hold: 0 for the whole window, the first record of a tail, or None."""
+    """Return the record from which the condition holds (0 unless the window is a tail), or None if it does not."""
     size = len(holds)
     if clause.window != "tail":
         count = np.count_nonzero(holds)
         return 0 if count and count >= clause.share * size - 1e-9 else None
-    # A record from which the clause holds to the end is one where it holds itself: only those are asked.
+    # A tail begins with a record for which the comparison holds, so only those are examined.
     shortest = max(clause.least * size, min(clause.least_records, size))
     if np.count_nonzero(holds) < clause.share * shortest - 1e-9:
         return None
     at = holds.nonzero()[0]
     length = size - at
-    # The margin keeps a share such as 0.55 of 100 from asking for one record more than 55.
+    # The margin prevents that 0.55 of 100 records requires 56.
     begins = (np.arange(len(at), 0, -1) >= clause.share * length - 1e-9) & (length >= shortest)
     first = int(begins.argmax()) if len(at) else 0
     return int(at[first]) if len(at) and begins[first] else None
@@ -159,15 +135,15 @@ def _start(clause: Clause, holds: BoolArray) -> int | None:
 def _evidence(
     clause: Clause, series: Series, picked: Picked, values: FloatArray, first: int, holds: npt.NDArray[np.intp]
 ) -> Evidence:
-    """Return the evidence of the records from `first` on, of which the clause surely holds in `holds`."""
+    """Return the evidence of the records from `first` on; the comparison surely holds for the records `holds`."""
     count = len(holds)
     of = len(values) - first
     foremost = int(holds[0]) if count else first
     word, at = "value", foremost
-    if clause.test in EXTREMES:
-        word, highest = EXTREMES[clause.test]
+    if clause.test != "equals":  # state the value that is nearest to the bound
+        word = "max" if clause.test in _UPPER_BOUNDS else "min"
         among = values[holds] if count and count < of else values[first:]
-        place = int(among.argmax() if highest else among.argmin())
+        place = int(among.argmax() if word == "max" else among.argmin())
         at = int(holds[place]) if count else first + place
     return Evidence(
         metric=series.name,
@@ -185,17 +161,17 @@ def _evidence(
     )
 
 
-def _statistic(clause: Clause, series: Series, picked: Picked, values: FloatArray) -> Outcome:
-    observed = STATISTICS[clause.statistic](values)
+def _taken(clause: Clause, series: Series, picked: Picked, values: FloatArray) -> Answer:
+    observed = _take(clause.take, values)
     sure, possible = _compared(clause, series, np.asarray(observed))
     surely = bool(sure)
     if possible and not surely:
-        return Outcome(truth=None, reason=_too_coarse(series))
+        return Answer(truth=None, reason=_too_coarse(series))
     steps = (int(series.axis.steps[picked[0]]), int(series.axis.steps[picked[-1]]))
     evidence = Evidence(
         metric=series.name,
         raw=series.says or series.raw,
-        statistic=f"{clause.statistic} over {len(values)} records",
+        statistic=f"{clause.take} over {len(values)} records",
         observed=observed,
         op=OPERATORS[clause.test],
         bound=clause.bound,
@@ -206,15 +182,23 @@ def _statistic(clause: Clause, series: Series, picked: Picked, values: FloatArra
         of=1,
         source=series.source(int(picked[0])),
     )
-    return Outcome(truth=surely, evidence=evidence, onset=steps[0] if surely else None)
+    return Answer(truth=surely, evidence=evidence, onset=steps[0] if surely else None)
 
 
-def _fact(clause: Clause, fact: Fact) -> Outcome:
+def _take(name: str, values: FloatArray) -> float:
+    if name == "median":
+        return median(values)
+    if name in ("first", "last"):
+        return float(values[0 if name == "first" else -1])
+    return float(values.min() if name == "min" else values.max())
+
+
+def _fact(clause: Clause, fact: Fact) -> Answer:
     if (value := fact.number) is None:
-        return Outcome(truth=None, reason=f"{fact.name} is {fact.value!r}, not a number")
+        return Answer(truth=None, reason=f"{fact.name} is {fact.value!r}, not a number")
     if not math.isfinite(value):
-        return Outcome(truth=None, reason=f"{fact.name} is not finite")
-    surely = bool(compare(clause.test, np.asarray(value), 0.0, clause.bound, _slack(clause.bound, 0.0))[0])
+        return Answer(truth=None, reason=f"{fact.name} is not finite")
+    surely = bool(compare(clause.test, np.asarray(value), 0.0, clause.bound, SINGLE * abs(clause.bound))[0])
     evidence = Evidence(
         metric=fact.name,
         raw=(fact.source.key if fact.source and fact.source.key else fact.name),
@@ -229,26 +213,27 @@ def _fact(clause: Clause, fact: Fact) -> Outcome:
         of=1,
         source=fact.source,
     )
-    return Outcome(truth=surely, evidence=evidence, onset=fact.since if surely else None, counted=fact.counted)
+    return Answer(truth=surely, evidence=evidence, onset=fact.since if surely else None, counted=fact.counted)
 
 
-#: The facts that all records of a run were computed from tensors, and that there is a configuration and no record.
+#: Facts of a run: all records were computed from tensors; there is a configuration and no log.
 FROM_TENSORS, FROM_SETTINGS = "from_tensors", "from_settings"
 NO_LOG = "needs a log, and only a configuration was given"
-A_LOG = "a guess from settings alone: there is a log, which tells what happened"
 
 
 def run_rules(view: RunView, rules: Iterable[Rule], *, debug: bool = False) -> tuple[Finding, ...]:
-    """Return one finding per rule: numerics first, the rest in the order of their codes."""
-    by_code = sorted(rules, key=attrgetter("code"))
-    ordered = sorted(by_code, key=lambda rule: rule.link != "numerics")
+    """Return one finding per rule, in the order of their codes, those about numerics first.
+
+    A rule that raises an exception gives an `errored` finding; with `debug` the exception is raised.
+    """
+    ordered = sorted(rules, key=lambda rule: (rule.link != "numerics", rule.code))
     return tuple([_guarded(view, rule, debug) for rule in ordered])
 
 
 def _guarded(view: RunView, rule: Rule, debug: bool) -> Finding:
     try:
         return check(view, rule)
-    except Exception as error:  # a broken rule becomes a finding of its own; it counts as skipped, never as passed
+    except Exception as error:  # one broken rule must not stop the others; it counts as skipped, not as passed
         if debug:
             raise
         return _finding(rule, "errored", reason=f"{type(error).__name__}: {error}")
@@ -256,40 +241,32 @@ def _guarded(view: RunView, rule: Rule, debug: bool) -> Finding:
 
 def check(view: RunView, rule: Rule) -> Finding:
     """Evaluate one rule on one run."""
-    if (reason := view.kind.excludes(rule.kind) or not_for(view, rule.needs) or _constant(view, rule)) is not None:
+    if (reason := _not_applicable(view, rule)) is not None:
         return _skipped(rule, reason, applies=False)
-    if rule.before_training and FROM_SETTINGS not in view.run.facts:
-        return _skipped(rule, A_LOG)
-    get = view.get
-    missing = [need for need in rule.needs if get(need) is None]
+    missing = tuple([quantity for quantity in rule.needs if view.get(quantity) is None])
     if missing:
-        return _missing(view, rule, tuple(missing))
-    least = _least(view, rule)
-    return _conclude(rule, [_outcome(view, clause, least) for clause in rule.when])
+        return _missing(view, rule, missing)
+    from_tensors = rule.min_points_tensor is not None and FROM_TENSORS in view.run.facts
+    least = rule.min_points_tensor if from_tensors else rule.min_points
+    return _conclude(rule, [_answer(view, clause, least or 0) for clause in rule.when])
 
 
-def _outcome(view: RunView, clause: Clause, least: int) -> Outcome:
+def _answer(view: RunView, clause: Clause, least: int) -> Answer:
     quantity = view.get(clause.quantity)
     if quantity is None:
         raise LookupError(f"{clause.quantity} vanished")
     return evaluate(clause, quantity, min_points=least)
 
 
-def _least(view: RunView, rule: Rule) -> int:
-    """Return how many records a rule needs: of a dump, which holds every sample, one may be enough."""
-    if rule.min_points_tensor is None or FROM_TENSORS not in view.run.facts:
-        return rule.min_points
-    return rule.min_points_tensor
-
-
-def _constant(view: RunView, rule: Rule) -> str | None:
-    """Return why what a rule looks at cannot vary in this run; None if it can, or the rule does not ask."""
-    if not rule.not_when_single_update:
-        return None
-    updates = view.fact("updates_effective")
-    single = updates is not None and updates.how != "default" and 0.0 < (updates.number or 0.0) <= 1.0
-    if updates is not None and single and view.fact("apart_before_the_step") is None:
-        return f"constant by construction: one optimizer step per batch ({_origin(updates)})"
+def _not_applicable(view: RunView, rule: Rule) -> str | None:
+    reason = view.kind.excludes(rule.kind) or not_for(view, rule.needs)
+    if reason is not None:
+        return reason
+    if rule.not_when_single_update:
+        updates = view.fact("updates_effective")
+        single = updates is not None and updates.how != "default" and 0.0 < (updates.number or 0.0) <= 1.0
+        if updates is not None and single and view.fact("apart_before_the_step") is None:
+            return f"constant by construction: one optimizer step per batch ({_origin(updates)})"
     return None
 
 
@@ -300,42 +277,38 @@ def _origin(fact: Fact) -> str:
 
 def _missing(view: RunView, rule: Rule, missing: tuple[str, ...]) -> Finding:
     wanted, needs = _needs(missing, never_logged(view))
-    held = view.held
-    absent = tuple([name for name in wanted if name not in held])
+    absent = tuple([name for name in wanted if name not in view.held])
     if FROM_SETTINGS in view.run.facts and (not absent or any(map(takes_a_log, missing))):
         return _skipped(rule, NO_LOG)
-    return _skipped(rule, needs if absent else _untold(missing), absent)
+    return _skipped(rule, needs if absent else _not_enough(missing), absent)
 
 
-@cache  # two rules in three lack something in a usual log, and the runs of a sweep lack the same
+@cache  # two rules in three lack something in a usual log, and all runs of a sweep lack the same
 def _needs(missing: tuple[str, ...], never: frozenset[str]) -> tuple[tuple[str, ...], str]:
-    """Return the metrics that would make quantities computable, and what they need in words."""
-    names = [need.partition(".")[2] for need in missing]
-    wanted = dict.fromkeys(metric for name in names for metric in metrics_wanted(name, never))
-    return tuple(wanted), f"needs {'; '.join(map(inputs, names))}"
+    """Return the metrics that would make quantities computable, and a sentence of what they need."""
+    wanted = dict.fromkeys(metric for quantity in missing for metric in metrics_wanted(quantity, never))
+    return tuple(wanted), f"needs {'; '.join(map(inputs, missing))}"
 
 
 @cache
-def _untold(missing: tuple[str, ...]) -> str:
-    """Return what cannot be told although all that it takes is there: too few records, say, or all of them alike."""
-    names = [need.partition(".")[2] for need in missing]
-    return "; ".join(f"the log does not hold enough to tell {name.replace('_', ' ')}" for name in names)
+def _not_enough(missing: tuple[str, ...]) -> str:
+    """Return the reason if all inputs are logged, but with too few records, or with values that are all the same."""
+    return "; ".join(f"the log does not hold enough to tell {name.replace('_', ' ')}" for name in missing)
 
 
-def _conclude(rule: Rule, outcomes: list[Outcome]) -> Finding:
-    """Kleene's AND: one no is no; else one unknown is unknown; else yes."""
-    truths = [outcome.truth for outcome in outcomes]
+def _conclude(rule: Rule, answers: list[Answer]) -> Finding:
+    """Return the finding of all conditions together: clear if one is false, else skipped if one is unknown."""
+    truths = [answer.truth for answer in answers]
     if False not in truths and None in truths:
-        return _finding(rule, "skipped", reason="; ".join(o.reason for o in outcomes if o.truth is None))
-    told = [outcome.counted or (outcome.evidence,) for outcome in outcomes]
-    evidence = tuple([entry for entries in told for entry in entries if entry])
+        return _finding(rule, "skipped", reason="; ".join(a.reason for a in answers if a.truth is None))
+    evidence = tuple([entry for answer in answers for entry in answer.counted or (answer.evidence,) if entry])
     if False in truths:
         return _finding(rule, "clear", evidence=evidence)
-    onsets = [outcome.onset for outcome in outcomes if outcome.onset is not None]
+    onsets = [answer.onset for answer in answers if answer.onset is not None]
     return _finding(rule, "fired", evidence=evidence, onset=max(onsets, default=None))
 
 
-@lru_cache(maxsize=2048)  # two rules in three, and the same ones in each run of a sweep
+@lru_cache(maxsize=2048)  # two rules in three are skipped, and the same ones in each run of a sweep
 def _skipped(rule: Rule, reason: str, missing: tuple[str, ...] = (), *, applies: bool = True) -> Finding:
     return _finding(rule, "skipped", reason=reason, missing=missing, applies=applies)
 

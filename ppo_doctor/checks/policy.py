@@ -117,7 +117,9 @@ def rate_over_usual(view: RunView) -> Fact | None:
 
     The top, since rates are told as what a schedule starts from or warms up to.
     """
-    rate = view.get("series.applied_learning_rate") or view.get("fact.applied_learning_rate")
+    rate: Series | Fact | None = view.series("learning_rate")
+    if rate is None and view.configured("learning_rate"):
+        rate = view.setting("learning_rate")
     if rate is None:
         return None
     if isinstance(rate, Series):

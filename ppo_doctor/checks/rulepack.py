@@ -1,14 +1,13 @@
 """Load the built-in rules and causes, and those of a user's own folders (`--rules DIR`).
 
-A folder of rules holds `<family>/<rule>.toml`, `causes/<id>.toml` and, where checks show something of the signal chain,
-`chain.toml`; the built-in one also holds the closed list of complaints. Evaluation reads a reduced form (`build`);
-prose and cases are parsed from the TOML when asked for. A cause weighs each answer to a check by its words against how
-often sound runs answer so (`weights_of`).
+A folder of rules holds `<link>/<rule>.toml`, `causes/<id>.toml` and, optionally, `chain.toml` (what checks show of the
+signal chain); the built-in folder also holds the list of complaints, the counts of sound runs (`rates.toml`) and the
+causes that no log shows (`unjudged.toml`). `build` validates the files and keeps what evaluation needs, which is cached
+as JSON. Prose and cases are parsed again from the TOML file when they are needed (`file_of`).
 """
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,35 +19,52 @@ from typing import TYPE_CHECKING, Any
 from ppo_doctor.model.diagnosis import PackInForce, Unjudged
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.kinds import FACETS
-from ppo_doctor.model.rules import TARGET, Cause, Clause, Complaint, Link, Measurement, Param, Remedy, Rule, Weight
+from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.model.rules import (
+    OPERATORS,
+    SETTING,
+    TAKEN,
+    TARGET,
+    WINDOWS,
+    Cause,
+    Clause,
+    Complaint,
+    Link,
+    Measurement,
+    Param,
+    Remedy,
+    Rule,
+    Weight,
+    sound_share,
+    weights_of,
+)
 from ppo_doctor.model.toml_files import Compiled, load, parse_folder, parse_toml, toml_files
 from ppo_doctor.model.toml_schema import Spec, fail, one_of, unique, validate
-from ppo_doctor.model.words import LINKS, PRIORS, PROOF_DB, QUESTIONS, RULED_OUT_DB, WORDS, Severity
+from ppo_doctor.model.words import LINKS, PRIORS, QUESTIONS, WORDS, Severity
 
 if TYPE_CHECKING:
     from ppo_doctor.model.toml_files import Parsed
+    from ppo_doctor.model.words import Status
 
-__all__ = ["PRIORS", "Pack", "build", "builtin_rules", "check_references", "load_pack", "prose"]
-
-#: A single finding weighs at most this much; only an identity, a counter or a tensor may weigh more.
-SOFT, HARD = 20, 60
+#: Largest weight, in decibans, of a finding, and of one with a proof (an identity, a counter or a tensor).
+LARGEST_WEIGHT, LARGEST_OF_PROOF = 20, 60
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots: what follows from a pack is worked out once, and kept beside it
+@dataclass(frozen=True, kw_only=True)  # without slots, because `by_name` is a cached property
 class Pack:
-    """Everything that rules and causes say, ready for evaluation."""
+    """All rules and causes in force, ready for evaluation."""
 
     rules: tuple[Rule, ...]
     causes: tuple[Cause, ...]
     complaints: tuple[Complaint, ...]
     unjudged: tuple[Unjudged, ...]
-    #: link → what checks say of it; a pack's own entries come after those of the packs before it
+    #: link → the checks that show its state; those of further folders come last
     chain: Mapping[str, Link] = field(default_factory=dict)
-    #: check → share of sound runs that answer it with yes
+    #: check → share of sound runs in which it fires
     rates: Mapping[str, float] = field(default_factory=dict)
-    #: check → how many sound runs of the lab's trainers answer yes, of how many, then the same of published runs
+    #: check → (fired, evaluated) of sound runs from the lab's trainers, then the same of published runs
     sound: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    #: folders of rules beyond the built-in ones, in the order in which they were added
+    #: folders added to the built-in rules, in order
     further: tuple[PackInForce, ...] = ()
 
     def rule(self, name: str) -> Rule | None:
@@ -66,13 +82,13 @@ class Pack:
 
 
 def builtin_rules() -> Path:
-    """Return the folder of the rules that belong to this copy of ppo-doctor, installed or checked out.
+    """Return the folder of the built-in rules, in an installed copy or in a checkout.
 
     Raises:
-        DoctorError: neither place holds them.
+        DoctorError: neither has one (exit code 4).
     """
     package = Path(__file__).resolve().parent.parent
-    # The marker matters: without it an installed copy would adopt any stranger's site-packages/rules.
+    # Without this file, an installed copy would read the site-packages/rules of another package.
     for folder in (package / "_rules", package.parent / "rules"):
         if (folder / "complaints.toml").is_file():
             return folder
@@ -83,22 +99,21 @@ def load_pack(extra: Iterable[Path] = ()) -> Pack:
     """Return the built-in rules and causes with those of further folders added to them.
 
     Raises:
-        DoctorError: a folder holds no rules, a file in one is invalid, or a name is taken (exit code 2).
+        DoctorError: a folder has no rules, a file is invalid, or a name exists already (exit code 2).
     """
-    built_in = _alone(builtin_rules())
+    built_in = _builtin_pack(builtin_rules())
     folders = dict.fromkeys(folder.resolve() for folder in extra)
-    return _merged([built_in, *map(_further, folders)]) if folders else built_in
+    return _merged([built_in, *map(_further_pack, folders)]) if folders else built_in
 
 
-@cache
-def _alone(folder: Path) -> Pack:
-    """Return the built-in pack as it was when first asked for: a process judges all its runs by the same rules."""
+@cache  # one process judges all its runs by the same rules, even if a file changes meanwhile
+def _builtin_pack(folder: Path) -> Pack:
     return _pack(folder, load("rules", folder, build))
 
 
-def _further(folder: Path) -> Pack:
+def _further_pack(folder: Path) -> Pack:
     if not toml_files(folder):
-        hint = "name a folder that holds <family>/<rule>.toml or causes/<id>.toml"
+        hint = "name a folder that contains <link>/<rule>.toml or causes/<id>.toml"
         raise DoctorError(f"{folder}: no rules in it", hint=hint, code=ExitCode.USAGE)
     with _located(folder):
         pack = _pack(folder, parse_folder(folder, build_further))
@@ -108,7 +123,7 @@ def _further(folder: Path) -> Pack:
 
 @contextmanager
 def _located(folder: Path) -> Iterator[None]:
-    """Put the folder before the file that an error names."""
+    """Prefix the file that an error names with its folder."""
     try:
         yield
     except DoctorError as error:
@@ -117,16 +132,16 @@ def _located(folder: Path) -> Iterator[None]:
 
 
 def _merged(packs: Sequence[Pack]) -> Pack:
-    """Return several packs as one, the first of which is the built-in one."""
+    """Return several packs as one; the first is the built-in one."""
     merged = replace(
         packs[0],
         rules=tuple(rule for pack in packs for rule in pack.rules),
         causes=tuple(cause for pack in packs for cause in pack.causes),
         unjudged=tuple(unjudged for pack in packs for unjudged in pack.unjudged),
-        chain=_joined([pack.chain for pack in packs]),
+        chain=_joined_chains([pack.chain for pack in packs]),
         further=tuple(further for pack in packs for further in pack.further),
     )
-    check_references(merged)  # tests check the built-in pack, so that a start with it alone need not
+    check_references(merged)  # tests do this for the built-in pack, so that a usual start does not have to
     return merged
 
 
@@ -148,13 +163,13 @@ def _link(name: str, parts: Mapping[str, Iterable[str]]) -> Link:
     return Link(name=name, **{part: tuple(names) for part, names in parts.items()})
 
 
-def _joined(chains: Sequence[Mapping[str, Link]]) -> dict[str, Link]:
-    """Return what several packs say of each link, in their order."""
+def _joined_chains(chains: Sequence[Mapping[str, Link]]) -> dict[str, Link]:
+    """Return the links of several packs: for each link the checks of every pack, in order."""
     parts = [part for part in Link.__dataclass_fields__ if part != "name"]
-    held = {name: [chain[name] for chain in chains if name in chain] for chain in chains for name in chain}
+    links = {name: [chain[name] for chain in chains if name in chain] for chain in chains for name in chain}
     return {
-        name: _link(name, {part: [check for link in links for check in getattr(link, part)] for part in parts})
-        for name, links in held.items()
+        name: _link(name, {part: [check for link in same for check in getattr(link, part)] for part in parts})
+        for name, same in links.items()
     }
 
 
@@ -205,11 +220,11 @@ def _cause(raw: Mapping[str, Any], folder: Path, rates: Mapping[str, float]) -> 
 
 
 def check_references(pack: Pack) -> None:
-    """Hold every name in a pack to something that exists once, and weights to their bounds.
+    """Check that names are unique, that every reference exists, and that no weight is too large.
 
     Raises:
-        DoctorError: a name is taken twice, a weight, twin, complaint or quantity refers to nothing, or a soft finding
-            weighs too much.
+        DoctorError: a name is taken twice, a weight, twin, complaint, statistic or setting does not exist, or a weight
+            is beyond its bound.
     """
     for names in ([(r.name, r.path) for r in pack.rules], [(r.code, r.path) for r in pack.rules]):
         unique(names)
@@ -218,11 +233,10 @@ def check_references(pack: Pack) -> None:
     complaints = {complaint.id for complaint in pack.complaints}
     causes = {cause.id for cause in pack.causes}
     for rule in pack.rules:
-        for need in rule.needs:
-            _check_quantity(rule, need)
+        for quantity in rule.needs:
+            _check_quantity(rule.path, quantity)
     for link in pack.chain.values():
-        for finding in (*link.dead, *link.wrong, *link.weak, *link.alive, *link.alive_unless, *link.excused_by):
-            one_of(f"chain.toml: {link.name}", "check", finding, sorted(rules))
+        _check_link(link, sorted(rules))
     for cause in pack.causes:
         for complaint in cause.complaints:
             one_of(cause.path, "complaint", complaint, sorted(complaints))
@@ -231,108 +245,71 @@ def check_references(pack: Pack) -> None:
         for finding in (*cause.proof, *cause.needs):
             one_of(cause.path, "check", finding, sorted(rules))
         for setting in (remedy.setting for remedy in cause.remedies if remedy.setting is not None):
-            one_of(cause.path, "setting", setting, list(_quantities("config")))
+            one_of(cause.path, "setting", setting, _settings())
         for weight in cause.weights:
             one_of(cause.path, "finding", weight.finding, sorted(rules))
-            if not _in_words(weight):
-                _check_weight(cause.path, weight, rules[weight.finding])
+            _check_weight(cause.path, weight, rules[weight.finding])
 
 
-def _in_words(weight: Weight) -> bool:
-    """Tell whether a weight was made of a word: no bound is set by hand there."""
-    return weight.source in (*WORDS, "proof", "requires", "excludes")
+def _check_link(link: Link, rules: Sequence[str]) -> None:
+    for check in (*link.dead, *link.wrong, *link.weak, *link.alive, *link.alive_unless, *link.excused_by):
+        one_of(f"chain.toml: {link.name}", "check", check, rules)
+    for quantity in link.fed_by:
+        if quantity != "always":
+            _check_quantity(f"chain.toml: {link.name}: fed_by", quantity)
 
 
-def _check_quantity(rule: Rule, need: str) -> None:
-    kind, _, name = need.partition(".")
-    one_of(rule.path, "kind of quantity", kind, ("series", "fact", "config"))
-    if name not in _quantities(kind):
-        one_of(rule.path, "quantity", need, [f"{kind}.{known}" for known in _quantities(kind)])
-
-
-@cache
-def _quantities(kind: str) -> dict[str, None]:
-    """Return the names of all quantities of a kind, in their order."""
-    from ppo_doctor.checks import run_view  # noqa: F401 - it loads the statistics
+def _check_quantity(path: str, quantity: str) -> None:
+    from ppo_doctor.checks import run_view  # noqa: F401 - it registers the statistics
     from ppo_doctor.checks.statistics import STATISTICS
-    from ppo_doctor.model.metrics import METRICS
+
+    if quantity.startswith(SETTING):
+        one_of(path, "setting", quantity.removeprefix(SETTING), _settings())
+    elif quantity not in METRICS:
+        one_of(path, "statistic", quantity, STATISTICS)
+
+
+def _settings() -> Iterable[str]:
     from ppo_doctor.trainers.settings import SETTINGS
 
-    return dict.fromkeys(SETTINGS if kind == "config" else [*STATISTICS, *METRICS])
+    return SETTINGS
 
 
 def _check_weight(path: str, weight: Weight, rule: Rule) -> None:
-    bound = HARD if rule.proof else SOFT
-    if max(abs(weight.fired), abs(weight.clear)) > bound:
+    bound = LARGEST_OF_PROOF if rule.proof else LARGEST_WEIGHT
+    from_word = weight.source in (*WORDS, "proof", "requires", "excludes")
+    if not from_word and max(abs(weight.fired), abs(weight.clear)) > bound:
         raise fail(path, f"weight of {weight.finding} is beyond ±{bound}; only a proof may weigh more")
 
 
-def prose(path: str) -> Compiled:
-    """Return everything a rule or cause file says, prose and cases included."""
+def file_of(path: str) -> Compiled:
+    """Return the whole file of a rule or cause, with its prose and cases."""
     return parse_toml(Path(path))
 
 
-#: Share of sound runs taken for a check that none of them answers, and the least for one that they do.
-UNKNOWN_RATE, LEAST_RATE = 0.02, 0.005
-#: Runs that the share of an unanswered check counts as.
-PSEUDO_RUNS = 10
-#: The word whose absence speaks against a cause; what is only sometimes there is missed by nobody.
-SILENT_TELLS = "usual"
-
-
-def sound_share(yes: int, of: int) -> float:
-    """Return how often sound runs answer with yes; that none did among a few is no proof that none ever does."""
-    return max(LEAST_RATE, (yes + UNKNOWN_RATE * PSEUDO_RUNS) / (of + PSEUDO_RUNS))
-
-
-def weights_of(raw: Mapping[str, Any], rates: Mapping[str, float]) -> tuple[Weight, ...]:
-    """Return what each answer weighs for a cause: the words of its file against how often sound runs answer so."""
-    told = {weight["finding"]: Weight(**weight) for weight in raw.get("weight", ())}
-    words = {**raw, "usual": (*raw.get("requires", ()), *raw.get("usual", ()))}  # what has to be is usual
-    for word, often in WORDS.items():
-        for name in words.get(word, ()):
-            sound = rates.get(name, UNKNOWN_RATE)
-            fired, clear = _decibans(often / sound), _decibans((1 - often) / (1 - sound))
-            clear = clear if word == SILENT_TELLS else 0
-            told[name] = Weight(finding=name, fired=fired, clear=clear, source=word)
-    for word, sign in (("proof", PROOF_DB), ("excludes", RULED_OUT_DB)):
-        for name in raw.get(word, ()):
-            told[name] = replace(told.get(name, Weight(finding=name)), fired=sign, source=word)
-    for name in raw.get("requires", ()):
-        told[name] = replace(told.get(name, Weight(finding=name)), clear=RULED_OUT_DB, source="requires")
-    return tuple(told.values())
-
-
-def _decibans(odds: float) -> int:
-    return round(10 * math.log10(odds))
-
-
-TESTS = ("equals", "below", "at most", "above", "at least")
-WINDOWS = ("all", "tail", "middle", "early")
-STATISTICS = ("each", "median", "min", "max", "first", "last")
-#: "measured" is a bound that no sound run of the lab crosses: it opens a complaint alone, and establishes nothing.
+#: "measured" is a bound that no sound run of the lab crosses: it opens a complaint, but establishes no cause.
 PROOFS = ("identity", "counter", "tensor", "measured")
-#: What a rule's prose is under.
+#: Answer that a case expects, as the file of a rule writes it → status of the finding.
+ANSWERS: Mapping[str, Status] = {"fires": "fired", "clear": "clear", "skipped": "skipped"}
+#: Headings of a rule's prose.
 HEADINGS = ("what", "why", "look_alikes", "blind_spots", "next_steps", "references")
-#: Fields of a clause that hold a number, or `@name` of a parameter.
-_NUMBERS = ("bound", "share", "least", "least_records")
+#: Fields of a condition that are a number, or `@name` of a parameter.
+_NUMBERS = ("share", "least", "least_records")
 _NAMES: Spec = [str]
 _FACETS: dict[str, Spec] = {f"{facet}?": tuple(values) for facet, values in FACETS.items()}
-_CLAUSE: dict[str, Spec] = {
-    "quantity": str,
-    "is": TESTS,
-    "bound": object,
-    "bound_source?": str,
-    "statistic?": STATISTICS,
+_CONDITION: dict[str, Spec] = {
+    **dict.fromkeys(("metric?", "statistic?", "setting?"), str),
+    **dict.fromkeys((f"{test}?" for test in OPERATORS), object),
+    "source?": str,
+    "take?": TAKEN,
     "window?": WINDOWS,
-    **dict.fromkeys(("share?", "least?", "least_records?"), object),
+    **dict.fromkeys((f"{name}?" for name in _NUMBERS), object),
 }
 #: The fields of a rule that evaluation takes as they are.
 _PLAIN: dict[str, Spec] = {
     **dict.fromkeys(("code", "name", "title", "pass_title"), str),
-    "link": tuple(LINKS),
+    "link?": tuple(LINKS),
     "severity": tuple(Severity),
-    "status?": str,
     "answers?": tuple(QUESTIONS),
     "answers_when?": str,
     "proof?": PROOFS,
@@ -340,14 +317,13 @@ _PLAIN: dict[str, Spec] = {
     "min_points_tensor?": int,
     "not_when_single_update?": bool,
     **_FACETS,
-    "before_training?": bool,
 }
 _RULE: dict[str, Spec] = {
     **_PLAIN,
     "params?": {"*": {"value": float, "unit": str, "source": str}},
-    "when": [_CLAUSE],
+    "when": [_CONDITION],
     "doc": {f"{heading}?": str if heading in ("what", "why") else [str] for heading in HEADINGS},
-    "case": [dict],
+    "cases": {f"{answer}?": {"*": dict} for answer in ANSWERS},
 }
 _CAUSE: dict[str, Spec] = {
     **dict.fromkeys(("id", "title", "family", "says", "not?"), str),
@@ -372,16 +348,16 @@ _CAUSE: dict[str, Spec] = {
 }
 _LINK: dict[str, Spec] = {f"{part}?": [str] for part in Link.__dataclass_fields__ if part != "name"}
 _CHAIN: Spec = {f"{link}?": _LINK | {"kills?": [tuple(LINKS)]} for link in LINKS}
-#: File that holds neither rules nor causes → its form, and the table of it that is kept.
+#: File that is neither a rule nor a cause → its key in the compiled form, its spec, and the table to keep (None: all).
 _OTHERS: dict[str, tuple[str, Spec, str | None]] = {
     "complaints.toml": ("complaints", {"complaint": [{"id": str, "title": str}]}, "complaint"),
     "unjudged.toml": ("unjudged", {"cause": [{"id": str, "because": str, "a_fuller_log_could?": bool}]}, "cause"),
     "rates.toml": ("rates", {"rates": {"*": [int]}}, "rates"),
     "chain.toml": ("chain", _CHAIN, None),
 }
-#: Names a folder of rules and is read no more.
+#: File that older versions required in a folder of rules; it is ignored.
 OLD_MARKER = "pack.toml"
-#: File that only the built-in rules may have, or that nobody may have any more → what is wrong and what to do.
+#: File that a user's folder must not have → what is wrong and what to do.
 _NOT_IN_A_FOLDER = {
     "complaints.toml": ("the list of complaints is closed", "causes name complaints of the built-in rules"),
     "overrides.toml": (
@@ -397,10 +373,10 @@ _NOT_IN_A_FOLDER = {
 
 
 def build_further(parsed: Parsed) -> Compiled:
-    """Validate the files of a folder that adds to the built-in rules.
+    """Validate the files of a user's folder and return the part that evaluation needs.
 
     Raises:
-        DoctorError: as `build`; also for a file that no such folder may hold.
+        DoctorError: as `build`; also for a file that only the built-in folder may have.
     """
     for path, (problem, hint) in _NOT_IN_A_FOLDER.items():
         if path in parsed and (path != OLD_MARKER or "retire" in parsed[path]):
@@ -412,8 +388,7 @@ def build(parsed: Parsed) -> Compiled:
     """Validate the files of a folder and return the part that evaluation needs.
 
     Raises:
-        DoctorError: a file lacks a field, holds a value of another kind or a word outside the vocabulary, or repeats a
-            name.
+        DoctorError: a field is unknown, missing or has a value of the wrong type, or a name is used twice.
     """
     made: Compiled = {"rules": [], "causes": [], "complaints": [], "unjudged": [], "rates": {}, "chain": {}}
     for path, raw in parsed.items():
@@ -432,35 +407,64 @@ def build(parsed: Parsed) -> Compiled:
 
 
 def _form_of_rule(path: str, raw: Compiled) -> Compiled:
+    _refuse_old_form(path, raw)
     validate(path, raw, _RULE)
+    folder = path.partition("/")[0]
+    if "link" not in raw and folder not in LINKS:
+        raise fail(path, "missing link", f"set link, or move the file to a folder with the name of a link: {LINKS[0]}/")
     params = raw.get("params", {})
-    kept = {name: raw[name] for name in (field.removesuffix("?") for field in _PLAIN) if name in raw}
-    return kept | {
+    return {name: raw[name] for name in (field.removesuffix("?") for field in _PLAIN) if name in raw} | {
         "path": path,
+        "link": raw.get("link", folder),
         "next_step": next(iter(raw["doc"].get("next_steps", ())), ""),
         "params": params,
-        "when": [_form_of_clause(path, clause, params) for clause in raw["when"]],
+        "when": [_form_of_condition(path, condition, params) for condition in raw["when"]],
     }
 
 
-def _form_of_clause(path: str, raw: Mapping[str, Any], params: Compiled) -> Compiled:
-    """Return a clause with numbers in place of `@name`, and with the parameter that each was taken from."""
-    named = {name: raw[name].removeprefix("@") for name in _NUMBERS if isinstance(raw.get(name), str)}
+def _refuse_old_form(path: str, raw: Compiled) -> None:
+    """Refuse `[[case]]` and `quantity`, which earlier versions read, and say what to write."""
+    if "case" in raw:
+        hint = 'write "NAME" = { METRIC = "0.1x9" } under [cases.fires], [cases.clear] or [cases.skipped]'
+        raise fail(path, "[[case]] is no longer read", hint)
+    conditions = raw["when"] if isinstance(raw.get("when"), list) else []
+    if any(isinstance(condition, dict) and "quantity" in condition for condition in conditions):
+        hint = 'write when = [{ metric = "NAME", above = BOUND }]; instead of metric also statistic or setting'
+        raise fail(path, "when: quantity is no longer read", hint)
+
+
+def _form_of_condition(path: str, raw: Mapping[str, Any], params: Compiled) -> Compiled:
+    """Return the fields of a `Clause`: numbers in place of `@name`, and the names of the parameters they came from."""
+    what = _only(path, raw, ("metric", "statistic", "setting"))
+    test = _only(path, raw, OPERATORS)
+    if what == "metric":
+        one_of(path, what, raw[what], METRICS)
+    elif what == "statistic" and raw[what] in METRICS:
+        raise fail(path, f"'{raw[what]}' is a metric", f'write metric = "{raw[what]}"')
+    fields = {"bound": raw[test]} | {name: raw[name] for name in _NUMBERS if name in raw}
+    named = {name: value.removeprefix("@") for name, value in fields.items() if isinstance(value, str)}
     for param in named.values():
         if param not in params:
             raise fail(path, f"no parameter '{param}'")
-    given = {name: raw[name] for name in _NUMBERS if name in raw and name not in named}
-    validate(path, given, {f"{name}?": float for name in _NUMBERS})
-    numbers = given | {name: params[param]["value"] for name, param in named.items()}
-    source = params[named["bound"]]["source"] if "bound" in named else raw.get("bound_source", "")
+    numbers = fields | {name: params[param]["value"] for name, param in named.items()}
+    validate(path, {test if name == "bound" else name: value for name, value in numbers.items()}, {"*": float})
+    source = params[named["bound"]]["source"] if "bound" in named else raw.get("source", "")
     return {
-        "quantity": raw["quantity"],
-        "test": raw["is"],
+        "quantity": f"{SETTING}{raw[what]}" if what == "setting" else raw[what],
+        "test": test,
         "bound_source": source,
-        **{name: raw[name] for name in ("statistic", "window") if name in raw},
-        **{name: float(numbers[name]) for name in _NUMBERS if name in numbers},
+        **{name: raw[name] for name in ("take", "window") if name in raw},
+        **{name: float(value) for name, value in numbers.items()},
         **({"params": named} if named else {}),
     }
+
+
+def _only(path: str, raw: Mapping[str, Any], names: Iterable[str]) -> str:
+    """Return the one of some fields that a condition has."""
+    present = [name for name in names if name in raw]
+    if len(present) != 1:
+        raise fail(path, f"a condition in `when` needs exactly one of {', '.join(names)}")
+    return present[0]
 
 
 def _form_of_cause(path: str, raw: Compiled) -> Compiled:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.checks.statistics import STATISTICS, statistic
+from ppo_doctor.checks.statistics import statistic, ways
 from ppo_doctor.model.arrays import finite_of
 from ppo_doctor.model.kinds import FACETS, Facet, SampleKind, Witness
 from ppo_doctor.model.run import CONDITION, Fact
@@ -98,9 +98,7 @@ def _never(known: tuple[str | None, ...]) -> frozenset[str]:
 
 def _all_need(missing: tuple[str, ...], never: frozenset[str]) -> bool:
     """Tell whether one of the quantities has no way to be computed that does without all of `never`."""
-    names = (reference.partition(".")[2] for reference in missing)
-    ways = (STATISTICS[name].any_of if name in STATISTICS else ((name,),) for name in names)
-    return any(all(not never.isdisjoint(group) for group in groups) for groups in ways)
+    return any(all(not never.isdisjoint(way) for way in ways(quantity)) for quantity in missing)
 
 
 #: How strong a witness is; see `Witness`.

@@ -1,7 +1,7 @@
-"""A run with the statistics computed from it: each once, on demand.
+"""A run with the statistics that are computed from it, each once and on demand.
 
-A statistic is a function of a `RunView`, so that one may build on another, and returns a Series, a Fact, or None where
-the run cannot tell.
+A statistic is a function of a `RunView`, so that it can use other statistics. It returns a Series or a Fact, or None if
+it cannot be computed from the run.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ import numpy as np
 
 from ppo_doctor.checks.run_kind import sample_kind
 from ppo_doctor.checks.series import finite
-from ppo_doctor.checks.statistics import STATISTICS
+from ppo_doctor.checks.statistics import STATISTICS, ways
 from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.model.rules import SETTING
 from ppo_doctor.model.run import Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.model.kinds import SampleKind
     from ppo_doctor.model.run import FloatArray, Run, Setting
 
-#: Metrics that are settings as well.
+#: Metrics that are settings as well, and the statistics of such metrics that need them in each record.
 CONFIGURED = frozenset({"clip_range", "clip_range_vf", "critic_learning_rate", "kl_coef", "learning_rate"})
+OF_RECORDS = frozenset({"applied_learning_rate", "controller_idle"})
 
 for _link in (
     *("batches", "clip", "config", "counters", "critic", "entropy", "expectations", "goal", "gradient"),
@@ -38,126 +40,123 @@ for _link in (
 class RunView:
     """A run with everything that can be derived from it, computed at most once."""
 
-    __slots__ = ("_found", "_kind", "_memo", "held", "run")
+    __slots__ = ("_kind", "_quantities", "held", "run")
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        #: the metrics in the log, and the settings that were found rather than taken from a framework's defaults
+        #: metrics of the log, and settings that are not merely a framework's defaults
         self.held = frozenset(run.series).union(name for name, s in run.config.items() if s.how != "default")
-        self._memo: dict[str, Series | Fact | None] = {}
         self._kind: SampleKind | None = None
-        #: by reference; rules ask for the same few quantities again and again
-        self._found: dict[str, Series | Fact | None] = {}
+        self._quantities: dict[str, Series | Fact | None] = {}
 
     @property
     def kind(self) -> SampleKind:
-        """Return what kind of run it is, with the witnesses."""
+        """The kind of run, with the evidence for it."""
         if self._kind is None:
             self._kind = sample_kind(self)
         return self._kind
 
-    def get(self, reference: str) -> Series | Fact | None:
-        """Return what `series.X`, `fact.X` or `config.X` refers to, or None if the run cannot tell."""
-        try:
-            return self._found[reference]
-        except KeyError:
-            found = self._found[reference] = self._get(reference)
-            return found
+    def get(self, quantity: str) -> Series | Fact | None:
+        """Return a metric or statistic by its name, or a setting by `config.NAME`; None if the run does not have it.
 
-    def _get(self, reference: str) -> Series | Fact | None:
-        kind, _, name = reference.partition(".")
-        if kind == "series":
-            return self.series(name)
-        return self.fact(name) if kind == "fact" else self.setting(name)
+        Raises:
+            LookupError: there is no such metric or statistic.
+        """
+        try:
+            return self._quantities[quantity]
+        except KeyError:
+            value = self._quantities[quantity] = self._get(quantity)
+            return value
+
+    def _get(self, quantity: str) -> Series | Fact | None:
+        if quantity.startswith(SETTING):
+            return self.setting(quantity.removeprefix(SETTING))
+        run = self.run
+        if (logged := run.series.get(quantity) or run.facts.get(quantity)) is not None:
+            return logged
+        if quantity not in STATISTICS:
+            if quantity not in METRICS:
+                raise LookupError(f"there is no statistic or metric '{quantity}'")
+            return None
+        value = STATISTICS[quantity].function(self)
+        return replace(value, name=quantity) if isinstance(value, Fact) and not value.name else value
 
     def series(self, name: str) -> Series | None:
-        """Return a logged or derived series."""
-        found = self.run.series.get(name) or self._derived(name)
-        return found if isinstance(found, Series) else None
+        """Return a metric, or a statistic that is a series; None if the run does not have it."""
+        value = self.get(name)
+        return value if isinstance(value, Series) else None
 
     def fact(self, name: str) -> Fact | None:
-        """Return a fact of the run or a derived one."""
-        found = self.run.facts.get(name) or self._derived(name)
-        return found if isinstance(found, Fact) else None
+        """Return a fact of the run, or a statistic that is a fact; None if the run does not have it."""
+        value = self.get(name)
+        return value if isinstance(value, Fact) else None
 
     def setting(self, name: str) -> Fact | None:
-        """Return a setting of the configuration as a fact."""
+        """Return a setting as a fact; None if it is not set."""
         setting: Setting | None = self.run.config.get(name)
         if setting is None:
             return None
         return Fact(name=name, value=setting.value, how=setting.how, source=setting.source, says=setting.how)
 
     def number(self, name: str) -> float | None:
-        """Return a setting as a number, None when it is unset, unknown or no finite number."""
+        """Return a setting as a number; None if it is not set or not a finite number."""
         setting = self.run.config.get(name)
         if setting is None or isinstance(setting.value, str | bool | None) or not math.isfinite(setting.value):
             return None
         return float(setting.value)
 
     def configured(self, name: str) -> bool:
-        """Tell whether a setting was found, rather than taken from the framework's defaults."""
+        """Tell whether a setting was configured, rather than taken from the framework's defaults."""
         setting = self.run.config.get(name)
         return setting is not None and setting.how != "default"
 
     def logged(self, *names: str, fewest: int = 1) -> Series | None:
-        """Return the first of some metrics that has enough finite values."""
+        """Return the first of some metrics that has at least `fewest` finite values."""
         series = (self.run.series.get(name) for name in names)
         return next((s for s in series if s is not None and np.count_nonzero(np.isfinite(s.values)) >= fewest), None)
 
     def values(self, *names: str) -> FloatArray | None:
-        """Return the finite values of the first of some metrics that has any, shape [records]."""
+        """Return the finite values of the first of some metrics that has any; shape [records]."""
         series = self.logged(*names)
         return None if series is None else finite(series)
 
     def value(self, name: str) -> float | None:
-        """Return a fact as a number, None where it is unknown or a word."""
-        found = self.fact(name)
-        return None if found is None else found.number
+        """Return a fact as a number; None if it is unknown or not a number."""
+        fact = self.fact(name)
+        return None if fact is None else fact.number
 
     def holds(self, name: str) -> bool | None:
-        """Return the answer of a fact that is a condition, None where it is unknown."""
-        found = self.fact(name)
-        return None if found is None else bool(found.value)
+        """Return whether a fact that is a condition is true; None if it is unknown."""
+        fact = self.fact(name)
+        return None if fact is None else bool(fact.value)
 
     def says(self, *names: str) -> str:
-        """Return what some facts say, of those that are known."""
-        return "; ".join(found.says for found in map(self.fact, names) if found is not None)
+        """Return the descriptions of those of some facts that are known."""
+        return "; ".join(fact.says for fact in map(self.fact, names) if fact is not None)
 
     def given(self, name: str) -> float | None:
-        """Return a setting that was found, as a number; None for what only a default says."""
+        """Return a configured setting as a number; None if it is a default or not set."""
         return self.number(name) if self.configured(name) else None
 
     def given_setting(self, name: str) -> Setting | None:
-        """Return a setting that was found, rather than taken from the framework's defaults."""
+        """Return a configured setting; None if it is a default or not set."""
         return self.run.config[name] if self.configured(name) else None
-
-    def _derived(self, name: str) -> Series | Fact | None:
-        memo = self._memo
-        if name not in memo:
-            if name not in STATISTICS and name not in METRICS:
-                raise LookupError(f"there is no statistic or metric '{name}'")
-            found = STATISTICS[name].function(self) if name in STATISTICS else None
-            memo[name] = replace(found, name=name) if isinstance(found, Fact) and not found.name else found
-        return memo[name]
 
 
 @cache
-def inputs(name: str) -> str:
-    """Return, in words, what a quantity needs: its own name, or the alternatives it derives from."""
-    if name not in STATISTICS:
-        return name
-    return ", or ".join(" with ".join(group) for group in STATISTICS[name].any_of)
+def inputs(quantity: str) -> str:
+    """Return, in words, what a quantity needs: the alternatives of a statistic, or its own name."""
+    return ", or ".join(" with ".join(way) for way in ways(quantity))
 
 
-def takes_a_log(reference: str) -> bool:
-    """Tell whether what `series.X` or `fact.X` refers to cannot follow from a configuration alone."""
-    kind, _, name = reference.partition(".")
-    groups = STATISTICS[name].any_of if name in STATISTICS else ((name,),)
-    logged = any(needed in METRICS and needed not in CONFIGURED for group in groups for needed in group)
-    return kind == "series" or (kind == "fact" and logged)
+def takes_a_log(quantity: str) -> bool:
+    """Tell whether a quantity cannot follow from a configuration alone."""
+    if quantity.startswith(SETTING):
+        return False
+    logged = {need for way in ways(quantity) for need in way if need in METRICS and need not in CONFIGURED}
+    return bool(logged) or quantity in METRICS or quantity in OF_RECORDS
 
 
-def metrics_wanted(name: str, never: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """Return the metrics whose logging would make a quantity computable: the cheapest way without those of `never`."""
-    ways = STATISTICS[name].any_of if name in STATISTICS else ((name,),)
-    return next((way for way in ways if never.isdisjoint(way)), ways[0])
+def metrics_wanted(quantity: str, never: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Return the inputs to log for a quantity: its first alternative without those of `never`, else its first."""
+    return next((way for way in ways(quantity) if never.isdisjoint(way)), ways(quantity)[0])

@@ -1,4 +1,4 @@
-"""The statistics of a run: each is a function, registered under its name with the inputs that make it computable."""
+"""Registry of the statistics of a run: functions by name, each with the inputs that it can be computed from."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.rules import SETTING
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
@@ -13,25 +14,25 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound="Callable[[RunView], Series | Fact | None]")
 
-#: What a policy's entropy can be told by, and what a policy earns.
+#: Metrics that show the entropy of a policy, and its reward.
 ENTROPIES = ("entropy", "entropy_loss", "action_std")
 REWARDS_LOGGED = ("reward_mean", "episode_return", "eval_return")
 
 
 @frozen(kw_only=False)
 class Statistic:
-    """A function of a run, and the alternatives (each a set of inputs) that it can be computed from."""
+    """A function of a run, and the alternative sets of inputs that it can be computed from."""
 
     function: Callable[[RunView], Series | Fact | None]
     any_of: tuple[tuple[str, ...], ...]
 
 
-#: Every statistic by its name; filled as the modules of this package are imported, which `run_view` does.
+#: All statistics by name; `run_view` imports the modules that register them.
 STATISTICS: dict[str, Statistic] = {}
 
 
 def statistic(*ways: str, name: str = "") -> Callable[[Function], Function]:
-    """Register a function under its name, or another one, with its inputs: alternatives, each joined by "+"."""
+    """Register a function under its name, or under `name`; each of `ways` is a set of inputs joined by "+"."""
 
     def register(function: Function) -> Function:
         any_of = tuple(tuple(way.split("+")) for way in ways)
@@ -41,6 +42,12 @@ def statistic(*ways: str, name: str = "") -> Callable[[Function], Function]:
     return register
 
 
+def ways(quantity: str) -> tuple[tuple[str, ...], ...]:
+    """Return the alternative sets of inputs of a statistic; a metric or setting is its own input."""
+    name = quantity.removeprefix(SETTING)
+    return STATISTICS[name].any_of if name in STATISTICS else ((name,),)
+
+
 def each_with(names: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
-    """Return each of some inputs together with each of others."""
+    """Return every combination of one of `names` with one of `others`, as `statistic` reads it."""
     return tuple(f"{name}+{other}" for name in names for other in others)

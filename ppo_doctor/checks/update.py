@@ -340,12 +340,9 @@ def binding_target_kl(view: RunView) -> Fact | None:
 
 
 @statistic("learning_rate")
-def applied_learning_rate(view: RunView) -> Series | Fact | None:
-    """Return the learning rate as logged, else as configured."""
-    logged = view.run.series.get("learning_rate")
-    if logged is not None:
-        return logged
-    return view.setting("learning_rate") if view.configured("learning_rate") else None
+def applied_learning_rate(view: RunView) -> Series | None:
+    """Return the learning rate as logged; a configured one says nothing about single records."""
+    return view.run.series.get("learning_rate")
 
 
 #: What is 0 in each record where the policy of every pass is the stored one.

@@ -115,15 +115,15 @@ def _linked(markdown: str, paths: Mapping[str, str]) -> str:
 
 def rule_page(rule: Rule, pack: Pack) -> str:
     """Return the page of a rule."""
-    from ppo_doctor.checks.rulepack import prose as file_of
+    from ppo_doctor.checks.cases import read_cases
+    from ppo_doctor.checks.rulepack import file_of
 
-    toml = file_of(rule.path)
-    doc = toml["doc"]
+    doc = file_of(rule.path)["doc"]
     parameters = [(f"`{p.name}`", number(p.value), p.unit, p.source) for p in rule.params]
     return _page(
         rule.name,
         _sentence(rule.title),
-        f"`{rule.code}` · {rule.severity} · link: {rule.link} · {rule.status}",
+        f"`{rule.code}` · {rule.severity} · link: {rule.link}",
         _section("What it finds", _sentence(doc.get("what", ""))),
         _section("Why it matters", _sentence(doc.get("why", ""))),
         _section("Look-alikes", _list(doc.get("look_alikes", ()))),
@@ -131,7 +131,7 @@ def rule_page(rule: Rule, pack: Pack) -> str:
         _section("What to try", _list(doc.get("next_steps", ()), "1.")),
         _section("Parameters", _table(("name", "value", "unit", "source"), parameters)),
         _section("Sound runs", _sound_runs(rule.name, pack)),
-        _section("Examples", _list(_example(rule, case) for case in toml["case"])),
+        _section("Examples", _list(_example(rule, case) for case in read_cases(rule))),
         _section("References", _list(doc.get("references", ()))),
     )
 
@@ -145,14 +145,14 @@ def _example(rule: Rule, case: Mapping[str, Any]) -> str:
     placeless = tuple(replace(evidence, source=None) for evidence in finding.evidence)
     because = finding.reason if finding.status == "skipped" else says(replace(finding, evidence=placeless))
     inputs = "; ".join(_inputs(case))
-    return f"{finding.status}: {case['name']} ({case['kind']}){inputs and f', with {inputs}'}. {because}"
+    return f"{finding.status}: {case['name']}{inputs and f', with {inputs}'}. {because}"
 
 
 def _inputs(case: Mapping[str, Any]) -> Iterator[str]:
     """Yield each series of a case as a drawing with its range, then each setting."""
     from ppo_doctor.checks.cases import parse_series
 
-    for name, text in case.get("series", {}).items():
+    for name, text in case["series"].items():
         points = parse_series(text)
         finite = [point for point in points if point is not None and math.isfinite(point)]
         ends = dict.fromkeys(number(end) for end in (min(finite), max(finite))) if finite else {}
@@ -222,15 +222,15 @@ def _sample(cause: Cause, pack: Pack) -> str:
 
 
 def _cases(cause: Cause, pack: Pack) -> str:
-    """Return the findings with most weight for a cause, each with a case that fires and a near miss."""
-    from ppo_doctor.checks.rulepack import prose as file_of
+    """Return the findings that weigh most for a cause, each with a case that fires and one that does not."""
+    from ppo_doctor.checks.cases import read_cases
 
     weights = sorted((weight for weight in cause.weights if weight.fired > 0), key=lambda weight: -weight.fired)
     items = []
     for rule in (pack.by_name[weight.finding] for weight in weights[:MOST_FINDINGS]):
-        first = {case["kind"]: case for case in reversed(file_of(rule.path)["case"])}
-        kinds = (kind for kind in ("positive", "near-miss") if kind in first)
-        items += [f"`{rule.name}` {_example(rule, first[kind])}" for kind in kinds]
+        first = {case["status"]: case for case in reversed(read_cases(rule))}
+        answers = (status for status in ("fired", "clear") if status in first)
+        items += [f"`{rule.name}` {_example(rule, first[status])}" for status in answers]
     return f"The findings that speak for it most, on cases of their own:\n\n{_list(items)}" if items else ""
 
 

@@ -20,7 +20,7 @@ TEMPLATE = Path(__file__).with_name("rule_template.toml")
 
 @rules_app.command("list")
 def list_rules(rules: RuleFolders = None) -> None:
-    """List every rule: code, name, severity, link, the folder that it comes from, and title."""
+    """List every rule: code, name, severity, link, folder of origin, and title."""
     from ppo_doctor.checks.rulepack import load_pack
 
     pack = load_pack(rules or [])
@@ -76,13 +76,13 @@ def test_rules(
         bool,
         typer.Option(
             "--show-values",
-            help="Print every clause's value beside its bound, case by case, and the thresholds that no case is near.",
+            help="Print the value and bound of every condition, case by case, and the thresholds that no case is near.",
         ),
     ] = False,
 ) -> None:
     """Run the cases that rules carry."""
-    from ppo_doctor.checks.cases import run_case, values_of
-    from ppo_doctor.checks.rulepack import load_pack, prose
+    from ppo_doctor.checks.cases import read_cases, run_case, values_of
+    from ppo_doctor.checks.rulepack import load_pack
     from ppo_doctor.model.toml_schema import one_of
 
     pack = load_pack(rules or [])
@@ -91,10 +91,10 @@ def test_rules(
     folders = [folder.resolve() for folder in rules or ()]
     mine = [rule for rule in pack.rules if not folders or any(map(Path(rule.path).is_relative_to, folders))]
     chosen = [rule for rule in pack.rules if rule.name in names] if names else mine
-    chosen_cases = [(rule, prose(rule.path)["case"]) for rule in chosen]
-    results = [run_case(rule, case) for rule, cases in chosen_cases for case in cases]
+    cases_of = [(rule, read_cases(rule)) for rule in chosen]
+    results = [run_case(rule, case) for rule, cases in cases_of for case in cases]
     failed = [result for result in results if result.problems]
-    for rule, cases in chosen_cases if show_values else ():
+    for rule, cases in cases_of if show_values else ():
         write("".join(f"{line}\n" for line in values_of(rule, cases)), None)
     for result in failed:
         write(f"{result.rule}: {result.case}: {'; '.join(result.problems)}\n", None)

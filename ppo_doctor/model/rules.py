@@ -1,14 +1,28 @@
-"""Rules, causes and findings."""
+"""Rules, causes and findings, and the weights of findings for a cause."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
+from types import MappingProxyType
+from typing import Any
 
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import SourceRef
-from ppo_doctor.model.words import ConfigValue, Operator, Severity, Status
+from ppo_doctor.model.words import PROOF_DB, RULED_OUT_DB, WORDS, ConfigValue, Operator, Severity, Status
+
+#: Comparison in a condition of a rule → its sign.
+OPERATORS: Mapping[str, Operator] = MappingProxyType(
+    {"equals": "==", "below": "<", "at_most": "<=", "above": ">", "at_least": ">="}
+)
+#: What a condition compares with its bound: each record, or one number taken from all records.
+TAKEN = ("each", "median", "min", "max", "first", "last")
+#: Records that a condition is about: all, those from some record to the end, or the first half.
+WINDOWS = ("all", "tail", "early")
+#: Prefix of a quantity that is a setting, whose name a metric may have as well.
+SETTING = "config."
 
 
 @frozen
@@ -23,26 +37,31 @@ class Param:
 
 @frozen
 class Clause:
-    """One predicate of a rule over one quantity; see `predicates` for the vocabulary."""
+    """One condition of a rule: a metric, statistic or setting compared with a bound."""
 
+    #: name of a metric or statistic; a setting has the prefix `SETTING`
     quantity: str
+    #: one of `OPERATORS`
     test: str
     bound: float
-    statistic: str = "each"
+    #: one of `TAKEN`
+    take: str = "each"
+    #: smallest fraction of the records in the window for which the comparison holds
     share: float = 1.0
+    #: one of `WINDOWS`
     window: str = "all"
-    #: least share of the run that a tail must cover
+    #: smallest fraction of the run that a tail covers
     least: float = 0.0
-    #: fewest records of a tail (of all records, where there are fewer)
+    #: smallest number of records of a tail, or of all records if there are fewer
     least_records: float = 1
     bound_source: str = ""
-    #: field → the rule's parameter that it was taken from, so that a policy can replace the number
+    #: field → the parameter of the rule that its number comes from, which a policy can replace
     params: Mapping[str, str] = field(default_factory=dict)
 
 
 @frozen
 class Rule:
-    """A symptom to look for; the prose and the cases stay in its TOML file until somebody asks."""
+    """A symptom to look for; its prose and cases stay in its TOML file."""
 
     code: str
     name: str
@@ -51,41 +70,39 @@ class Rule:
     link: str
     severity: Severity
     when: tuple[Clause, ...]
+    #: the quantities of all conditions
     needs: tuple[str, ...] = ()
     params: tuple[Param, ...] = ()
-    status: str = "stable"
-    #: question of the coverage floor that this rule answers
+    #: question of the coverage (`words.QUESTIONS`) that this rule answers
     answers: str | None = None
     answers_when: str = "any"
-    #: "identity", "counter" or "tensor" when firing is a proof; "measured" for a bound that no sound run crosses
+    #: "identity", "counter" or "tensor" if firing is a proof; "measured" for a bound that no sound run crosses
     proof: str | None = None
-    #: fewest finite records (0 for rules over facts)
+    #: smallest number of finite records; 0 if the conditions need none
     min_points: int = 5
-    #: the same where records are computed from tensors, each from all samples or weights; None: as above
+    #: the same for records computed from tensors; None: `min_points`
     min_points_tensor: int | None = None
-    #: condition under which the rule does not apply, with its wording
+    #: does not apply to runs with one optimizer step per batch
     not_when_single_update: bool = False
-    #: facet of a run → the one value that this rule is for (`kinds.FACETS`)
+    #: facet of a run → the value that this rule is for (`kinds.FACETS`)
     kind: Mapping[str, str] = field(default_factory=dict)
-    #: a guess from settings alone, which a log replaces by what happened
-    before_training: bool = False
-    #: what to do first where it fires and no cause is sure
+    #: what to do first if the rule fires and no cause is certain
     next_step: str = ""
     path: str = ""
 
     def __hash__(self) -> int:
-        """Return that of the name: a rule is a key once per run, and hashing its clauses takes longer than a test."""
+        """Return the hash of the name, because hashing all clauses takes longer than evaluating them."""
         return hash(self.name)
 
     @property
     def proves(self) -> bool:
-        """Tell whether firing proves something, rather than only speaking loudly."""
+        """Tell whether firing proves something by identity, counter or tensor."""
         return self.proof is not None and self.proof != "measured"
 
 
 @frozen
 class Evidence:
-    """A number, the bound that it was held against, and where both come from."""
+    """A number, the bound that it is compared with, and where both come from."""
 
     metric: str
     raw: str
@@ -110,7 +127,7 @@ class Evidence:
 
 @frozen
 class Finding:
-    """The answer of one rule for one run."""
+    """The answer of one rule for one run, with its evidence."""
 
     rule: str
     code: str
@@ -124,7 +141,7 @@ class Finding:
     missing: tuple[str, ...] = ()
     #: False if the rule is for another kind of run or another number of updates per batch; `reason` says which
     applies: bool = True
-    #: answering yes proves something, by definition or identity
+    #: whether firing proves something (`Rule.proves`)
     proves: bool = False
 
     def __post_init__(self) -> None:
@@ -136,7 +153,7 @@ class Finding:
 
 @frozen
 class Weight:
-    """What a finding says for or against a cause, in decibans against `healthy`."""
+    """How much a finding speaks for or against a cause, in decibans compared with a healthy run."""
 
     finding: str
     fired: int = 0
@@ -144,27 +161,27 @@ class Weight:
     source: str = ""
 
 
-#: How a remedy says what to set.
+#: Form of `to` in a remedy.
 TARGET = re.compile(r"(?P<how>=|>=|<=|\*|/) (?P<value>\S+)")
 
 
 @frozen
 class Remedy:
-    """One thing to do about a cause; with the setting that it is about, or with a framework and its key.
+    """One thing to do about a cause, optionally with the setting to change, or with a framework and its key.
 
-    What to set is `= V`, `>= V` or `<= V` (V may be `default`, the framework's own), or `* F` or `/ F` of what is set.
+    `to` is `= V`, `>= V` or `<= V` (V may be `default`, the framework's default), or the present value `* F` or `/ F`.
     """
 
     do: str
     framework: str | None = None
-    #: what the samples of a run have to be for it, where it is not for every run
+    #: the kind of samples that it is for; None: any
     samples: str | None = None
     key: str | None = None
-    #: our name of the setting
+    #: the setting's name in ppo-doctor
     setting: str | None = None
-    #: how the value to set follows from the one that is set
+    #: the value to set; see above
     to: str = ""
-    #: in one run: the value that is set, and the one to set
+    #: in one run: the present value, and the value to set
     now: ConfigValue = None
     then: ConfigValue = None
 
@@ -181,7 +198,7 @@ class Measurement:
 
 @frozen
 class Cause:
-    """A disease: where the chain breaks, how common it is, and how findings weigh for it."""
+    """A fault or harmless explanation: the link that it breaks, its prior, the weights of findings, and remedies."""
 
     id: str
     title: str
@@ -197,22 +214,22 @@ class Cause:
     remedies: tuple[Remedy, ...] = ()
     measure: tuple[Measurement, ...] = ()
     never_proven: bool = False
-    #: the remedy that tempts and makes it worse
+    #: what not to do, although it seems natural
     avoid: str = ""
-    #: answered yes, it is this by definition
+    #: checks that prove the cause by firing
     proof: tuple[str, ...] = ()
-    #: mechanisms that are there because of it
+    #: causes that follow from this one
     root_of: tuple[str, ...] = ()
-    #: without one of these it is not spoken of
+    #: checks of which one has to fire before the cause is considered; empty: none has to
     needs: tuple[str, ...] = ()
-    #: facet of a run → the one value that it is for (`kinds.FACETS`)
+    #: facet of a run → the value that it is for (`kinds.FACETS`)
     kind: Mapping[str, str] = field(default_factory=dict)
     path: str = ""
 
 
 @frozen
 class Link:
-    """What checks say of one link of the signal chain, the surest witness first; see `rules/chain.toml`."""
+    """The checks that show the state of a link of the signal chain, the most reliable first; see `rules/chain.toml`."""
 
     name: str
     dead: tuple[str, ...] = ()
@@ -227,7 +244,42 @@ class Link:
 
 @frozen
 class Complaint:
-    """What a user would complain of; causes compete to explain it."""
+    """What a user would complain about; causes compete to explain it."""
 
     id: str
     title: str
+
+
+#: Share of sound runs assumed for a check that was evaluated in none of them, and the smallest share of any check.
+UNKNOWN_RATE, LEAST_RATE = 0.02, 0.005
+#: Number of runs that the assumed share counts as.
+PSEUDO_RUNS = 10
+
+
+def sound_share(fired: int, evaluated: int) -> float:
+    """Return the estimated share of sound runs in which a check fires; it is above 0 even if none of them fired."""
+    return max(LEAST_RATE, (fired + UNKNOWN_RATE * PSEUDO_RUNS) / (evaluated + PSEUDO_RUNS))
+
+
+def weights_of(raw: Mapping[str, Any], rates: Mapping[str, float]) -> tuple[Weight, ...]:
+    """Return the weights of a cause: the words of its file compared with the shares of sound runs.
+
+    A check that is clear speaks against a cause only if the cause usually makes it fire.
+    """
+    weights = {weight["finding"]: Weight(**weight) for weight in raw.get("weight", ())}
+    words = {**raw, "usual": (*raw.get("requires", ()), *raw.get("usual", ()))}  # what is required is usual
+    for word, often in WORDS.items():
+        for name in words.get(word, ()):
+            sound = rates.get(name, UNKNOWN_RATE)
+            fired, clear = _decibans(often / sound), _decibans((1 - often) / (1 - sound))
+            weights[name] = Weight(finding=name, fired=fired, clear=clear if word == "usual" else 0, source=word)
+    for word, fired in (("proof", PROOF_DB), ("excludes", RULED_OUT_DB)):
+        for name in raw.get(word, ()):
+            weights[name] = replace(weights.get(name, Weight(finding=name)), fired=fired, source=word)
+    for name in raw.get("requires", ()):
+        weights[name] = replace(weights.get(name, Weight(finding=name)), clear=RULED_OUT_DB, source="requires")
+    return tuple(weights.values())
+
+
+def _decibans(odds: float) -> int:
+    return round(10 * math.log10(odds))

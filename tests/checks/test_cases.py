@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from ppo_doctor.checks.cases import MOVED, moved, moves, run_case, unnoticed
-from ppo_doctor.checks.rulepack import load_pack, prose
+from ppo_doctor.checks.cases import MOVED, moved, moves, read_cases, run_case, unnoticed
+from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.model.rules import Clause, Param
 from tests.synthetic import a_rule
 
@@ -35,13 +35,9 @@ def key(move):
     return move.rule, move.clause, move.field, move.direction
 
 
-def cases_of(rule):
-    return prose(rule.path)["case"]
-
-
 @pytest.mark.parametrize("rule", [rule for rule in RULES.values() if any(moves(rule))], ids=lambda rule: rule.name)
 def test_a_threshold_that_moves_by_a_fifth_is_noticed(rule):
-    found = {key(move): str(move) for move in unnoticed(rule, cases_of(rule))}
+    found = {key(move): str(move) for move in unnoticed(rule, read_cases(rule))}
     same = {entry for entry in SAME if entry[0] == rule.name}
     assert {entry: says for entry, says in found.items() if entry not in same} == {}, (
         f"add a case that is nearer; ppo-doctor rules test {rule.name} --show-values"
@@ -59,16 +55,16 @@ def test_every_exception_is_a_threshold_that_exists():
 
 
 def case(kl, status):
-    return {"name": kl, "kind": "positive", "series": {"approx_kl": kl}, "expect": {"status": status}}
+    return {"name": kl, "status": status, "series": {"approx_kl": kl}}
 
 
 @pytest.fixture
 def rule():
     """Return a rule that fires on a KL above 0.1 in half of the records."""
     fields = {"bound": "kl", "share": "share"}
-    clause = Clause(quantity="series.approx_kl", test="above", bound=0.1, share=0.5, params=fields)
+    clause = Clause(quantity="approx_kl", test="above", bound=0.1, share=0.5, params=fields)
     params = tuple(Param(name=name, value=1.0, unit="nats", source="expert") for name in fields.values())
-    return a_rule("kl-large", when=(clause,), needs=("series.approx_kl",), params=params, min_points=5)
+    return a_rule("kl-large", when=(clause,), needs=("approx_kl",), params=params, min_points=5)
 
 
 FAR = [case("0.5x9", "fired"), case("0.01x9", "clear"), case("0.01x4 0.5x4", "fired")]
@@ -117,15 +113,18 @@ def test_the_cases_of_a_new_rule_are_near_each_of_its_thresholds(cli, tmp_path):
     assert cli("rules", "new", "made-up", "--dir", tmp_path / "mine").code == 0
     (made,) = [rule for rule in load_pack([tmp_path / "mine"]).rules if rule.name == "made-up"]
     assert list(moves(made))
-    assert unnoticed(made, cases_of(made)) == []
+    assert unnoticed(made, read_cases(made)) == []
 
 
 def test_values_stand_beside_their_bounds(cli):
     outcome = cli("rules", "test", "updates-go-far", "--show-values")
     assert outcome.code == 0
-    assert {str(case["name"]) for case in cases_of(RULES["updates-go-far"])} <= {
-        line.strip().rpartition(" (")[0] for line in outcome.out.splitlines()
-    }
+    lines = [line.strip() for line in outcome.out.splitlines()]
+    assert [
+        line
+        for case in read_cases(RULES["updates-go-far"])
+        if (line := f"{case['name']}: {case['status']}") not in lines
+    ] == []
     assert "0.1067 > 0.1 yes" in outcome.out
 
 
@@ -135,14 +134,14 @@ def test_what_no_case_is_near_is_told(cli, tmp_path):
     path.write_text(path.read_text(encoding="utf-8").replace("0.55x", "0.9x"), encoding="utf-8")
     outcome = cli("rules", "test", "made-up", "--rules", tmp_path / "mine", "--show-values")
     (pack_rule,) = [r for r in load_pack([tmp_path / "mine"]).rules if r.name == "made-up"]
-    left = unnoticed(pack_rule, cases_of(pack_rule))
+    left = unnoticed(pack_rule, read_cases(pack_rule))
     assert left
     assert all(str(move) in outcome.out for move in left)
 
 
 def test_only_the_rules_named_are_tested(cli):
     rules = ["updates-go-far", "ratio-identically-one"]
-    expected = sum(len(cases_of(RULES[name])) for name in rules)
+    expected = sum(len(read_cases(RULES[name])) for name in rules)
     assert cli("rules", "test", *rules).out.startswith(f"{expected} cases")
 
 

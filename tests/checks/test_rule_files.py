@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.checks.cases import KINDS
+from ppo_doctor.checks.cases import read_cases
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.model.errors import DoctorError, ExitCode
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-RULE = (ROOT / "rules" / "signal" / "advantages-all-zero.toml").read_text(encoding="utf-8")
+RULE = (ROOT / "rules" / "advantages" / "advantages-all-zero.toml").read_text(encoding="utf-8")
 BUILT_IN = load_pack()
 SICK = ROOT / "sample_logs" / "sick" / "lr-zero.canonical"
 
@@ -33,7 +33,8 @@ def pack(tmp_path):
 
 
 def my_rule(name="my-rule", code="MINE001"):
-    return RULE.replace('"ADV001"', f'"{code}"').replace('name = "advantages-all-zero"', f'name = "{name}"')
+    rule = RULE.replace('"ADV001"', f'"{code}"\nlink = "advantages"')
+    return rule.replace('name = "advantages-all-zero"', f'name = "{name}"')
 
 
 def refused(*folders):
@@ -95,11 +96,11 @@ def test_a_folder_speaks_of_the_chain_after_the_built_in_rules(pack):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("[[when]]", "[when]"),
-        ("bound = 0", 'bound = "one"'),
-        ("value = 0.95\n", 'value = "two"\n'),
-        ('unit = "fraction of records"', 'unit = "fraction of records"\ncolour = "blue"'),
-        ("[params.share]", "[params]\nx = 3\n[params.share]"),
+        ("when = [{", "when = {"),
+        ("at_most = 0", 'at_most = "one"'),
+        ("value = 0.95", 'value = "two"'),
+        ('unit = "fraction of records"', 'unit = "fraction of records", colour = "blue"'),
+        ("[params]", "[params]\nx = 3"),
     ],
 )
 def test_a_rule_of_the_wrong_form_is_no_bug_of_ours(pack, old, new):
@@ -134,20 +135,16 @@ def test_a_new_rule_passes_its_cases_at_once(cli, tmp_path):
     loaded = load_pack([folder])
     codes = {loaded.rule(name).code for name in ("entropy-collapses-late", "kl-creeps")}
     assert len(codes) == 2
-    from ppo_doctor.checks.rulepack import prose
-
-    kinds = [case["kind"] for case in prose(loaded.rule("kl-creeps").path)["case"]]
-    assert set(kinds) == set(KINDS)
+    assert {case["status"] for case in read_cases(loaded.rule("kl-creeps"))} == {"fired", "clear", "skipped"}
 
 
 def test_the_rules_of_a_named_pack_are_tested_and_no_others(cli, tmp_path):
     folders = [tmp_path / name for name in ("ours", "theirs")]
     for name, folder in zip(("kl-creeps", "entropy-creeps"), folders, strict=True):
         cli("rules", "new", name, "--dir", folder)
-    cases = len(KINDS)
-    assert cli("rules", "test", "--rules", folders[0]).out.startswith(f"{cases} cases")
+    assert cli("rules", "test", "--rules", folders[0]).out.startswith("4 cases")
     both = [word for folder in folders for word in ("--rules", folder)]
-    assert cli("rules", "test", *both).out.startswith(f"{2 * cases} cases")
+    assert cli("rules", "test", *both).out.startswith("8 cases")
     assert cli("rules", "test", "metric-not-finite", "--rules", folders[0]).code == 0
 
 
@@ -156,17 +153,18 @@ def test_the_rules_of_a_named_pack_are_tested_and_no_others(cli, tmp_path):
     [
         ("severity = ", "severty = "),
         ("pass_title = ", "pas_title = "),
-        ("[params.clipped]", "[parms.clipped]"),
+        ("params", "parms"),
         ("unit = ", "unt = "),
         ("window = ", "windw = "),
-        ("bound = ", "bund = "),
+        ("above = ", "abve = "),
         ("look_alikes = ", "lookalikes = "),
-        ("expect = ", "expct = "),
-        ('status = "fired"', 'statu = "fired"'),
-        ('kind = "positive"\nseries = ', 'kind = "positive"\nserie = '),
-        ("series.clip_fraction", "series.clip_fracton"),
-        ("series.clip_fraction", "fact.clip_fracton"),
-        ("series.clip_fraction", "config.clip_rnge"),
+        ("cases.fires", "cases.firs"),
+        ("clip_fraction = ", "clip_fracton = "),
+        ("onset = ", "onst = "),
+        ("metric = ", "metrc = "),
+        ('"clip_fraction"', '"clip_fracton"'),
+        ('metric = "clip_fraction"', 'statistic = "rate_zero_shre"'),
+        ('metric = "clip_fraction"', 'setting = "clip_rnge"'),
     ],
 )
 def test_what_is_misspelt_in_a_rule_is_named_with_what_is_near(cli, tmp_path, right, wrong):
@@ -178,9 +176,8 @@ def test_what_is_misspelt_in_a_rule_is_named_with_what_is_near(cli, tmp_path, ri
     outcome = cli("rules", "test", "--rules", tmp_path / "mine")
     assert outcome.code == 2
     assert str(path) in outcome.err
-    near = {"config.clip_rnge": "config.clip_range", "fact.clip_fracton": "fact.clip_fraction"}.get(wrong, right)
-    named = [word for word in near.replace('"', " ").replace("[params.clipped]", "params").split() if word != "="]
-    assert any(f"did you mean {word}" in outcome.err for word in named)
+    near = {"setting": "clip_range", "statistic": "rate_zero_share"}.get(wrong.partition(" ")[0], right)
+    assert f"did you mean {near.removeprefix('cases.').removesuffix(' = ').strip(chr(34))}" in outcome.err
 
 
 def test_a_case_of_the_template_can_fail(cli, tmp_path):
@@ -204,15 +201,28 @@ def test_nothing_is_written_over(cli, tmp_path):
     assert path.read_text(encoding="utf-8").endswith("# mine\n")
 
 
-@pytest.mark.parametrize("break_it", ["expect", "kind", "name"])
-def test_a_case_that_is_none_is_told(cli, tmp_path, break_it):
+@pytest.mark.parametrize(
+    ("new", "old", "hint"),
+    [
+        ("[cases.fires]", "[[case]]\nname = 'x'\n[cases.fires]", "[cases.fires]"),
+        ("metric = ", "quantity = ", "metric"),
+    ],
+)
+def test_the_old_form_is_refused_with_the_new_one(cli, tmp_path, new, old, hint):
     cli("rules", "new", "kl-creeps", "--dir", tmp_path / "mine")
     path = tmp_path / "mine" / "kl-creeps.toml"
-    head, mark, tail = path.read_text(encoding="utf-8").partition("[[case]]")
-    path.write_text(head + mark + tail.replace(f"\n{break_it} = ", f"\nx{break_it} = "), encoding="utf-8")
-    outcome = cli("rules", "test", "--rules", tmp_path / "mine")
+    path.write_text(path.read_text(encoding="utf-8").replace(new, old), encoding="utf-8")
+    outcome = cli("rules", "list", "--rules", tmp_path / "mine")
     assert outcome.code == 2
-    assert "kl-creeps" in outcome.err
+    assert "kl-creeps.toml" in outcome.err
+    assert hint in outcome.err
+
+
+def test_the_link_of_a_rule_is_its_folder_or_its_field(pack):
+    bare = my_rule().replace('link = "advantages"\n', "")
+    folder = pack(rewards__my_rule=bare, mine__other=my_rule("other", "MINE002"))
+    loaded = load_pack([folder])
+    assert (loaded.rule("my-rule").link, loaded.rule("other").link) == ("rewards", "advantages")
 
 
 @pytest.mark.parametrize(

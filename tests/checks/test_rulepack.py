@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.checks.cases import KINDS, parse_series, run_case
-from ppo_doctor.checks.rulepack import load_pack, prose
+from ppo_doctor.checks.cases import OPTIONS, parse_series, read_cases, run_case
+from ppo_doctor.checks.rulepack import ANSWERS, load_pack
 from ppo_doctor.checks.run_view import STATISTICS
 from ppo_doctor.diagnosis.causes import cause_groups
 from ppo_doctor.model.errors import DoctorError, ExitCode
@@ -23,7 +23,7 @@ from tests.synthetic import a_cause, a_finding, a_pack, a_rule
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-RULE = (ROOT / "rules" / "signal" / "advantages-all-zero.toml").read_text(encoding="utf-8")
+RULE = (ROOT / "rules" / "advantages" / "advantages-all-zero.toml").read_text(encoding="utf-8")
 
 
 CAUSE = (ROOT / "rules" / "causes" / "nan-inf.toml").read_text(encoding="utf-8")
@@ -43,7 +43,8 @@ def pack(tmp_path):
     """Return a small pack of one rule and one cause, under names of their own."""
     (tmp_path / "causes").mkdir()
     (tmp_path / "mine").mkdir()
-    rule = RULE.replace("ADV001", "MINE001").replace('name = "advantages-all-zero"', 'name = "my-rule"')
+    rule = RULE.replace('code = "ADV001"', 'code = "MINE001"\nlink = "advantages"')
+    rule = rule.replace('name = "advantages-all-zero"', 'name = "my-rule"')
     cause = CAUSE.replace('id = "nan-inf"', 'id = "my-cause"').replace('"metric-not-finite", ', "")
     (tmp_path / "mine" / "my-rule.toml").write_text(rule, encoding="utf-8")
     (tmp_path / "causes" / "my-cause.toml").write_text(cause + WEIGHT, encoding="utf-8")
@@ -65,17 +66,21 @@ def test_a_pack_of_others_takes_part(pack, cli, samples):
 
 BROKEN = [
     ("mine/my-rule.toml", 'link = "advantages"', 'link = "nowhere"'),
+    ("mine/my-rule.toml", 'link = "advantages"', ""),
     ("mine/my-rule.toml", 'severity = "critical"', 'severity = "dreadful"'),
     ("mine/my-rule.toml", 'answers = "signal"', 'answers = "everything"'),
     ("mine/my-rule.toml", 'proof = "identity"', 'proof = "hunch"'),
-    ("mine/my-rule.toml", 'is = "at most"', 'is = "roughly"'),
+    ("mine/my-rule.toml", "at_most = 0", "roughly = 0"),
     ("mine/my-rule.toml", 'window = "tail"', 'window = "tial"'),
-    ("mine/my-rule.toml", 'least = "@least"', 'least = "@least"\nstatistic = "medain"'),
-    ("mine/my-rule.toml", "bound = 0", 'bound = "@nothing"'),
+    ("mine/my-rule.toml", 'least = "@least"', 'least = "@least", take = "medain"'),
+    ("mine/my-rule.toml", "at_most = 0", 'at_most = "@nothing"'),
     ("mine/my-rule.toml", 'title = "All groups', 'titel = "All groups'),
     ("mine/my-rule.toml", "min_points = 5", "min_point = 5"),
-    ("mine/my-rule.toml", 'quantity = "series.advantage_spread"', 'quantity = "series.advantage_spraed"'),
-    ("mine/my-rule.toml", 'quantity = "series.advantage_spread"', 'quantity = "advantage_spread"'),
+    ("mine/my-rule.toml", "at_most = 0", "at_most = 0, below = 1"),
+    ("mine/my-rule.toml", 'statistic = "advantage_spread"', 'statistic = "advantage_spraed"'),
+    ("mine/my-rule.toml", 'statistic = "advantage_spread"', 'metric = "advantage_spread"'),
+    ("mine/my-rule.toml", 'statistic = "advantage_spread"', 'statistic = "entropy"'),
+    ("mine/my-rule.toml", 'statistic = "advantage_spread", ', ""),
     ("mine/my-rule.toml", 'code = "MINE001"', "code = "),
     ("mine/my-rule.toml", 'code = "MINE001"', 'code = "ADV001"'),
     ("causes/my-cause.toml", 'prior = "occasional"', 'prior = "always"'),
@@ -140,7 +145,7 @@ PACK = load_pack()
 
 
 RULE_NAMES = {rule.name for rule in PACK.rules}
-CASES = [(rule, case) for rule in PACK.rules for case in prose(rule.path)["case"]]
+CASES = [(rule, case) for rule in PACK.rules for case in read_cases(rule)]
 
 
 HEADINGS = ("what", "why", "look_alikes", "blind_spots", "next_steps", "references")
@@ -186,21 +191,18 @@ def test_a_file_of_a_rule(path):
     file = raw(path)
     assert file["name"] == path.stem
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", path.stem)
-    assert_cases_of_every_kind(file["case"])
+    assert "link" not in file, "the folder says it"
+    assert path.parent.name in LINKS
+    assert_cases_of_every_answer(file["cases"])
     assert_documented(file["doc"])
     assert_thresholds_are_used_and_have_sources(file)
 
 
-def assert_cases_of_every_kind(cases):
-    assert {case["kind"] for case in cases} == set(KINDS)
-    assert len({case["name"] for case in cases}) == len(cases)
-    expected = {
-        "positive": {"fired"},
-        "near-miss": {"clear", "skipped"},
-        "missing": {"skipped"},
-        "benign": {"clear", "skipped"},
-    }
-    assert [case["name"] for case in cases if case["expect"]["status"] not in expected[case["kind"]]] == []
+def assert_cases_of_every_answer(cases):
+    assert list(cases) == list(ANSWERS)
+    assert all(cases.values())
+    names = [name for group in cases.values() for name in group]
+    assert len(set(names)) == len(names)
 
 
 def assert_documented(doc):
@@ -223,12 +225,7 @@ def assert_thresholds_are_used_and_have_sources(file):
 
 @pytest.mark.parametrize("rule", PACK.rules, ids=lambda rule: rule.name)
 def test_a_rule_reads_what_exists(rule):
-    from ppo_doctor.trainers.settings import SETTINGS
-
-    known = {"series": {*METRICS, *STATISTICS}, "fact": set(STATISTICS), "config": set(SETTINGS)}
-    for clause in rule.when:
-        kind, _, name = clause.quantity.partition(".")
-        assert name in known[kind], clause.quantity
+    assert all(quantity in METRICS or quantity in STATISTICS for quantity in rule.needs)
     assert rule.link in LINKS
     assert rule.answers in (None, *QUESTIONS)
     assert rule.title != rule.pass_title
@@ -302,7 +299,11 @@ def test_what_logs_cannot_show_is_in_the_table_and_in_no_rule():
     assert unjudged & provable == set()
 
 
-# Series notation
+# Cases
+
+
+def test_no_metric_is_called_like_a_field_of_a_case():
+    assert METRICS.keys().isdisjoint(field.removesuffix("?") for field in OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +334,7 @@ def test_notation_refuses_the_rest(text):
 
 @pytest.mark.parametrize(("metric", "wants_steps"), [("approx_kl", True), ("response_length", False)])
 def test_a_language_run_is_not_asked_for_steps_of_an_environment(metric, wants_steps):
-    case = {"name": "x", "kind": "missing", "series": {metric: "100x19"}, "expect": {"status": "skipped"}}
+    case = {"name": "x", "status": "skipped", "series": {metric: "100x19"}}
     asked = {name for rule in PACK.rules for name in run_case(rule, case).finding.missing}
     assert ("env_steps" in asked) == wants_steps
     assert "entropy" in asked

@@ -154,7 +154,7 @@ def test_one_word_gates_a_rule():
 
 def test_a_word_that_no_facet_has_is_refused():
     rule = dict.fromkeys(("code", "name", "title", "pass_title"), "X") | {"link": "ratio", "severity": "low"}
-    rule |= {"doc": {}, "case": [], "when": [], "actions": "stepwise"}
+    rule |= {"doc": {}, "cases": {}, "when": [], "actions": "stepwise"}
     with pytest.raises(DoctorError, match="actions"):
         build({"policy/x.toml": rule})
 
@@ -181,18 +181,18 @@ EITHER = a_run(reward_mean="1+0.05x19", entropy="1x20")
 @pytest.mark.parametrize(
     ("run", "missing", "reason"),
     [
-        (STEPS, "series.unique_fraction", "not for steps of episodes"),
-        (STEPS, "series.grad_norm", None),
-        (STEPS, "series.explained_variance", None),
-        (COMPLETIONS, "series.action_std", "not for completions"),
-        (COMPLETIONS, "series.explained_variance", "not for a run without a critic"),
-        (COMPLETIONS, "fact.reward_trend", None),
-        (EITHER, "series.unique_fraction", None),
-        (EITHER, "series.action_std", None),
+        (STEPS, "unique_fraction", "not for steps of episodes"),
+        (STEPS, "grad_norm", None),
+        (STEPS, "explained_variance", None),
+        (COMPLETIONS, "action_std", "not for completions"),
+        (COMPLETIONS, "explained_variance", "not for a run without a critic"),
+        (COMPLETIONS, "reward_trend", None),
+        (EITHER, "unique_fraction", None),
+        (EITHER, "action_std", None),
     ],
 )
 def test_what_is_missed(run, missing, reason):
-    assert not_for(RunView(run), ("series.approx_kl", missing)) == reason
+    assert not_for(RunView(run), ("approx_kl", missing)) == reason
 
 
 @pytest.mark.parametrize(("run", "gone"), [(STEPS, {COPIED}), (COMPLETIONS, {COPIES}), (EITHER, set())])

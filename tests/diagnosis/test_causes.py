@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from ppo_doctor.checks.rulepack import weights_of
 from ppo_doctor.diagnosis.causes import CONSIDERED_DB, LEVEL_DB, LIKELY_DB, account, cause_groups, ranked_causes
+from ppo_doctor.model.rules import weights_of
 from ppo_doctor.model.words import Severity
 from tests.synthetic import a_cause, a_finding, a_rule
 

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ppo_doctor.checks.cases import case_run, run_case
-from ppo_doctor.checks.rulepack import Pack, load_pack, prose
+from ppo_doctor.checks.cases import case_run, read_cases, run_case
+from ppo_doctor.checks.rulepack import Pack, load_pack
 from ppo_doctor.model.diagnosis import (
     ChainLink,
     Diagnosis,
@@ -70,8 +70,8 @@ def _positives(cause: Cause, path: str) -> list[tuple[Finding, dict[str, Any]]]:
     found = []
     for weight in cause.weights:
         rule = pack().rule(weight.finding)
-        cases = prose(rule.path)["case"] if rule and weight.fired > 0 else ()
-        case = next((case for case in cases if case["kind"] == "positive"), None)
+        cases = read_cases(rule) if rule and weight.fired > 0 else ()
+        case = next((case for case in cases if case["status"] == "fired"), None)
         if rule and case:
             case = {**case, "name": path}
             found.append((run_case(rule, case).finding, case))

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = Path(os.environ.get("PPO_DOCTOR_REAL_LOGS", ROOT.parent / "shared" / "real-logs"))
 
 
-ACCUSING = {f"fact.{limit.counted_by}" for limit in domains.WRONG} | {"fact.settings_misspelt"}
+ACCUSING = {limit.counted_by for limit in domains.WRONG} | {"settings_misspelt"}
 
 
 SOUND = {"n_steps": 2048, "n_envs": 1, "gae_lambda": 0.95, "n_epochs": 10, "vf_coef": 0.5}
@@ -185,9 +185,9 @@ COUNTED = {limit.counted_by for limit in domains.WRONG} | {domains.UNUSUAL, doma
 
 
 RULES = {
-    rule.when[0].quantity.partition(".")[2]: rule
+    rule.when[0].quantity: rule
     for rule in load_pack().rules
-    if rule.when[0].quantity.partition(".")[2] in {*COUNTED, "settings_misspelt"}
+    if rule.when[0].quantity in {*COUNTED, "settings_misspelt"}
 }
 
 
