@@ -38,7 +38,12 @@ types: $(STAMP)
 schemas: $(STAMP)
 	-$(BIN)/python -m tests.report.published
 
-test: $(STAMP) check schemas
+# mypy uses one core and runs beside the tests.
+test: $(STAMP) lint schemas
+	$(MAKE) --jobs 2 types tests
+
+.PHONY: tests
+tests: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 # The suite, or TESTS, under each kernel of OpenBLAS that this processor runs, with one thread and with two.

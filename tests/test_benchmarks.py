@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -74,10 +72,3 @@ def test_every_line_that_the_published_table_misses_tells_what_limits_it(root):
     published = json.loads((root / "docs" / "benchmarks.json").read_text(encoding="utf-8"))["lines"]
     missed = [line["task"] for line in published if not line["met"]]
     assert [task for task in missed if not limit_of(task)] == []
-
-
-def test_the_quick_form_prints_its_rows(root):
-    command = [sys.executable, "-m", "benchmarks", "--quick", "--only", "startup"]
-    made = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    assert made.stdout.count(" × ") >= 4
-    assert "minutes" in made.stdout.splitlines()[-1]

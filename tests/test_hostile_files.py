@@ -53,7 +53,7 @@ def refused_or_read(read, *arguments):
 
 
 @given(key=st.sampled_from(KEYS), value=TOML)
-@settings(max_examples=60, **FIXED)
+@settings(**FIXED)
 def test_any_value_of_a_policy(key, value, tmp_path):
     path = tmp_path / "policy.toml"
     path.write_text(f"{key} = {value}\n")
@@ -61,7 +61,7 @@ def test_any_value_of_a_policy(key, value, tmp_path):
 
 
 @given(fields=st.fixed_dictionaries(dict.fromkeys(policy.ALLOW_FIELDS, TOML)))
-@settings(max_examples=60, **FIXED)
+@settings(**FIXED)
 def test_any_value_of_an_allowed_cause(fields, tmp_path):
     path = tmp_path / "policy.toml"
     path.write_text("[[allow]]\n" + "".join(f"{name} = {value}\n" for name, value in fields.items()))
@@ -69,7 +69,7 @@ def test_any_value_of_an_allowed_cause(fields, tmp_path):
 
 
 @given(value=TOML)
-@settings(max_examples=30, **FIXED)
+@settings(**FIXED)
 def test_any_threshold_of_a_policy(value, tmp_path):
     path = tmp_path / "policy.toml"
     rule = next(rule for rule in load_pack().rules if rule.params)
@@ -80,7 +80,7 @@ def test_any_threshold_of_a_policy(value, tmp_path):
 
 
 @given(data=st.data())
-@settings(max_examples=100, **FIXED)
+@settings(**FIXED)
 def test_any_value_in_a_report(data, report, tmp_path):
     """A report with another value at one place is a baseline, and a side of a comparison, or is refused."""
     changed = deepcopy(report)
@@ -97,7 +97,7 @@ def test_any_value_in_a_report(data, report, tmp_path):
 
 
 @given(version=JSON, run=JSON, diagnoses=JSON, error=JSON)
-@settings(max_examples=60, **FIXED)
+@settings(**FIXED)
 def test_any_document_that_says_it_is_a_report(version, run, diagnoses, error, tmp_path):
     path = tmp_path / "report.json"
     for kept in ({"run": run}, {"diagnoses": diagnoses}, {"error": error}, {"diagnoses": [], "error": {}}):
@@ -120,7 +120,7 @@ def names_in(text: str) -> list[str]:
 
 
 @given(data=st.data(), value=TOML)
-@settings(max_examples=80, **FIXED)
+@settings(**FIXED)
 def test_any_value_in_a_rule_or_a_cause(data, value, tmp_path):
     folder, text = data.draw(st.sampled_from([("advantages", RULE), ("causes", CAUSE)]))
     name = data.draw(st.sampled_from(names_in(text)))

@@ -1,7 +1,7 @@
-"""Other people's runs: read whole, named right, judged as an expert did; where the folder of real logs is at hand.
+"""Other people's runs are read whole, recognised, and judged as an expert judged them.
 
-`PPO_DOCTOR_REAL_LOGS` names the folder; its default is `../shared/real-logs` beside the repository. The table is
-printed with `pytest -s`. Counts below are a ratchet: they may only rise.
+`PPO_DOCTOR_REAL_LOGS` names the folder of logs; without it, `../shared/real-logs` beside the repository is used. The
+tests are skipped where there is no such folder.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import os
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -82,6 +81,21 @@ COUNTED_OTHERWISE = {
 }
 
 
+#: Runs whose verdict is not the expert's. Take a run out when it is judged right; none may come in.
+MISSED = {
+    "MoniFarsang__ppo-clipping__CartPole-v1_3",
+    "HyLora__CACLAvsCleanRL__ppo_1762362740",
+    "HyLora__CACLAvsCleanRL__wandb_swwj8mgr_ppo",
+    "ocg2347__spinningup-thesis__ppo_cnp_2",
+    "GHOSTCODERRRRAHAHA__edon__training_log_ep200",
+    "GHOSTCODERRRRAHAHA__edon__training_log_ep200_bold",
+    "GHOSTCODERRRRAHAHA__edon__training_log_ep300_aligned",
+    "Sunshine535__nips-grpo__gates_gate1_adq_seed42",
+    "Sunshine535__nips-grpo__gates_gate2_rho1.00_seed43",
+    "Sunshine535__nips-grpo__qwen35_rho0.70_seed42",
+}
+
+
 @dataclass(frozen=True)
 class Row:
     """One run of the manifest with the expert's verdict."""
@@ -107,7 +121,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Found:
-    """What the tool made of a row: a diagnosis for each run, and what could not be judged."""
+    """The diagnoses of the runs of a row, and an error for each run that could not be judged."""
 
     diagnoses: tuple[Diagnosis, ...]
     errors: tuple[DoctorError, ...]
@@ -144,7 +158,6 @@ else:
     each = pytest.mark.parametrize("row", [])
 
 
-@cache
 def judged(row: Row) -> Found:
     diagnoses: list[Diagnosis] = []
     sources, errors = gather([str(row.given)])
@@ -164,9 +177,30 @@ def test_the_whole_manifest_is_tested():
     assert len(ROWS) == 93
 
 
+#: Folders that hold more runs than one.
+SEVERAL = {"flat_logs": 54, "ObstacleCourse": 2, "SoccerPPO__ppo": 2, "wandb_offline": 2}
+
+
 @each
-def test_a_real_log_is_read_or_refused_with_a_reason(row):
+def test_a_real_log_is_read_whole_and_judged_as_the_expert_did(row):
     found = judged(row)
+    assert_read_or_refused_with_a_reason(row, found)
+    runs = next((count for name, count in SEVERAL.items() if name in row.id), 1)
+    assert len(found.diagnoses) + len(found.errors) == runs
+    if row.framework in FRAMEWORKS:
+        assert {diagnosis.run.framework for diagnosis in found.diagnoses} <= FRAMEWORKS[row.framework]
+    container = next(container for word, container in CONTAINERS.items() if word in row.container)
+    assert {diagnosis.run.sources[0].container for diagnosis in found.diagnoses} <= {container}
+    if found.diagnoses:
+        difference = next((by for word, (by, _) in COUNTED_OTHERWISE.items() if word in row.id), 0)
+        assert sum(diagnosis.run.records for diagnosis in found.diagnoses) == row.records + difference
+    if row.configured:
+        assert all(diagnosis.run.config for diagnosis in found.diagnoses)
+    assert false_alarms(row, found) == []
+    assert as_expected(row, found) is (row.id not in MISSED), verdicts_of(found)
+
+
+def assert_read_or_refused_with_a_reason(row: Row, found: Found) -> None:
     assert all(error.message and error.code == ExitCode.NOTHING_TO_JUDGE for error in found.errors)
     if not found.diagnoses:
         assert found.code == ExitCode.NOTHING_TO_JUDGE
@@ -175,47 +209,6 @@ def test_a_real_log_is_read_or_refused_with_a_reason(row):
         assert row.refusable  # a folder of many runs, some of which hold nothing
     if row.expected == ("NODATA",):
         assert not found.diagnoses
-
-
-#: Folders that hold more runs than one.
-SEVERAL = {"flat_logs": 54, "ObstacleCourse": 2, "SoccerPPO__ppo": 2, "wandb_offline": 2}
-
-
-@each
-def test_its_runs_are_told_apart(row):
-    found = judged(row)
-    runs = next((count for name, count in SEVERAL.items() if row.id.endswith(name) or f"{name}" in row.id), 1)
-    assert len(found.diagnoses) + len(found.errors) == runs
-
-
-@each
-def test_its_framework_is_recognised(row):
-    if row.framework in FRAMEWORKS:
-        assert {diagnosis.run.framework for diagnosis in judged(row).diagnoses} <= FRAMEWORKS[row.framework]
-
-
-@each
-def test_its_container_is_recognised(row):
-    container = next(found for word, found in CONTAINERS.items() if word in row.container)
-    for diagnosis in judged(row).diagnoses:
-        assert diagnosis.run.sources[0].container == container
-
-
-@each
-def test_every_record_is_read(row):
-    found = judged(row)
-    if not found.diagnoses:
-        assert row.records == 0 or row.refusable
-        return
-    difference = next((by for word, (by, _) in COUNTED_OTHERWISE.items() if word in row.id), 0)
-    assert sum(diagnosis.run.records for diagnosis in found.diagnoses) == row.records + difference
-
-
-@each
-def test_its_configuration_is_found(row):
-    if row.configured:
-        for diagnosis in judged(row).diagnoses:
-            assert diagnosis.run.config
 
 
 def as_expected(row: Row, found: Found) -> bool:
@@ -236,36 +229,18 @@ def accepted(row: Row, diagnosis: Diagnosis) -> bool:
     )
 
 
-def alarms(row: Row, found: Found) -> list[str]:
-    """Return the firm, grave causes that a run was given whose expert saw none."""
+def false_alarms(row: Row, found: Found) -> list[str]:
+    """Return the grave causes that the tool does not merely suspect in a run that its expert called healthy."""
     if "HEALTHY" not in row.expected:
         return []
     firm = [c for d in found.diagnoses for c in d.causes if c.leader and not c.benign and c.confidence != "suspected"]
     return [c.id for c in firm if c.severity.at_least(Severity.HIGH) and c.id not in row.expected]
 
 
-def said(found: Found) -> str:
-    """Return in a few words what the tool said of a row."""
+def verdicts_of(found: Found) -> str:
+    """Return the verdicts and leading causes of a row in a few words."""
     verdicts = [
         f"{d.verdict} {', '.join(f'{c.id} ({c.confidence})' for c in d.causes if c.leader)}".strip()
         for d in found.diagnoses
     ]
     return "; ".join(dict.fromkeys(verdicts)) or f"exit 3: {found.errors[0].message[-50:]}"
-
-
-@pytest.mark.skipif(not HERE, reason="the real logs are not at hand")
-def test_verdicts_meet_the_experts():
-    table = [(row, found := judged(row), as_expected(row, found), alarms(row, found)) for row in ROWS]
-    for row, found, good, raised in table:
-        mark = "ok  " if good else "MISS"
-        print(f"{mark} {row.id[:46]:<46} {row.confidence:<9} {said(found)}{f' FALSE ALARM {raised}' if raised else ''}")
-    firm = [good for row, _, good, _ in table if row.confidence in ("stated", "confirmed")]
-    soft = [good for row, _, good, _ in table if row.confidence not in ("stated", "confirmed")]
-    print(f"stated or confirmed {sum(firm)} of {len(firm)}, judged {sum(soft)} of {len(soft)}")
-    assert [row.id for row, _, _, raised in table if raised] == []
-    assert sum(firm) >= FIRM
-    assert sum(soft) >= SOFT
-
-
-#: The ratchet: of 30 and of 63.
-FIRM, SOFT = 26, 54

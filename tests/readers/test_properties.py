@@ -4,16 +4,13 @@ import json
 from math import isfinite, isnan
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.readers import READERS
 from ppo_doctor.readers.sniffing import sniff
 
-#: `make fuzz` draws anew, and many more.
-MORE = 1 if settings().derandomize else 6
-RUNS = settings(max_examples=50)
 KEYS = ("loss", "train/approx_kl", "reward", "clip_frac", "lr")
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True, width=64)
 #: tables with the same keys in every record
@@ -99,7 +96,6 @@ def same(got, want):
 @pytest.mark.parametrize(
     "write", [as_jsonl, as_array, as_state, as_dicts, as_quoted_dicts, as_verl, as_boxes, as_rsl_rl]
 )
-@RUNS
 @given(rows=RAGGED)
 def test_ragged_records_come_back_as_written(reading, write, rows):
     got = reading(write(rows))
@@ -111,7 +107,6 @@ def test_ragged_records_come_back_as_written(reading, write, rows):
 
 
 @pytest.mark.parametrize("write", [as_csv, as_tsv])
-@RUNS
 @given(rows=RAGGED)
 def test_ragged_tables_come_back_as_written(reading, write, rows):
     got = reading(write(rows), "csv")
@@ -121,7 +116,6 @@ def test_ragged_tables_come_back_as_written(reading, write, rows):
 
 
 @pytest.mark.parametrize("write", [as_pipes, as_pairs, as_colons])
-@RUNS
 @given(table=TABLES)
 def test_loose_text_comes_back_as_written(reading, write, table):
     rows = [dict(zip(KEYS, row, strict=False)) for row in table]
@@ -132,7 +126,6 @@ def test_loose_text_comes_back_as_written(reading, write, table):
 
 
 @pytest.mark.parametrize("container", sorted(READERS))
-@settings(RUNS, max_examples=50 * MORE)
 @given(data=HOSTILE)
 def test_no_bytes_crash_a_reader(reading, container, data):
     try:
@@ -144,7 +137,6 @@ def test_no_bytes_crash_a_reader(reading, container, data):
         assert got.skipped <= data.count(b"\n") + data.count(b"\r") + data.count(b"{") + data.count(b",") + 2
 
 
-@settings(RUNS, max_examples=60 * MORE)
 @given(data=HOSTILE)
 def test_no_bytes_crash_the_choice_of_a_reader(reading, data):
     assert sniff(data) in {None, *READERS}
@@ -156,7 +148,6 @@ def test_no_bytes_crash_the_choice_of_a_reader(reading, data):
         assert got.container in READERS
 
 
-@settings(RUNS, max_examples=40)
 @given(junk=st.lists(st.sampled_from(["oops", "{", "[1]", '{"a": }', "3", '"x"', '{"a"', "nul"]), max_size=60))
 def test_every_bad_line_is_accounted_for(reading, junk):
     lines = [line for bad in junk for line in (bad, '{"loss": 1.0, "kl": 2.0}')]
@@ -209,7 +200,6 @@ def test_an_unfinished_last_value_is_never_used(reading):
         assert not any(0.1 < value < 0.2 for record in got.records for value in record.values())
 
 
-@RUNS
 @given(value=st.integers(min_value=-(10**420), max_value=10**420))
 def test_integers_of_any_length_are_numbers(reading, value):
     for text in (f'{{"a": {value}, "b": 1}}\n' * 2, f"a,b\n{value},1\n{value},1\n", f"{{'a': {value}, 'b': 1}}\n"):

@@ -7,13 +7,12 @@ import zipfile
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppo_doctor.model.errors import DoctorError
 from tests.readers.conftest import read_back
 
-RUNS = settings(max_examples=60)
 STEPS = [1000, 2000, 3000]
 REWARDS = [[1.0, 3.0], [2.0, 4.0], [float("nan"), 1.0]]
 
@@ -141,7 +140,6 @@ def test_every_truncation(kind):
         assert read.notes
 
 
-@RUNS
 @given(st.data())
 def test_flipped_bits(data):
     kind = data.draw(st.sampled_from(["npz-evaluations", "sb3-zip"]))

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppo_doctor.model.errors import DoctorError
@@ -23,8 +23,6 @@ from ppo_doctor.readers import read, sqlite_log
 from ppo_doctor.readers.metric_files import is_mlflow_run, read_mlflow_run
 from ppo_doctor.readers.notes import Ledger
 from tests.readers.conftest import gather, read_back
-
-RUNS = settings(max_examples=50)
 
 
 def values(record):
@@ -125,7 +123,6 @@ def test_a_run_that_lost_its_meta_file_is_a_run(tmp_path):
     assert is_mlflow_run(tmp_path / "r")
 
 
-@RUNS
 @given(st.binary(max_size=300) | st.text("0123456789.-e nan\n\t", max_size=200).map(str.encode))
 def test_any_bytes_in_a_metric_file(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("run")
@@ -242,7 +239,6 @@ def large(tmp_path_factory):
     return mlflow_db(tmp_path_factory.mktemp("db") / "m.db", {"r": ("active", rows)}).read_bytes()
 
 
-@RUNS
 @given(st.data())
 def test_a_damaged_database_gives_what_can_be_read(large, data):
     raw = bytearray(large[: data.draw(st.integers(101, len(large)))])

@@ -8,7 +8,7 @@ import tracemalloc
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ppo_doctor.model.errors import DoctorError
@@ -20,9 +20,6 @@ from ppo_doctor.readers.table import Table
 from ppo_doctor.readers.tfrecord import crc32c
 from tests.readers.conftest import gather
 from tests.readers.event_files import event, event_file, masked, record, scalar, version
-
-RUNS = settings(max_examples=80)
-
 
 COUNT = 12
 
@@ -73,7 +70,6 @@ def test_any_flipped_bit_costs_its_record_alone():
         assert reading.lines == [line for line in range(2, COUNT + 1) if line != hit + 1], bit
 
 
-@RUNS
 @given(st.integers(0, len(DATA)), st.integers(0, 200), st.binary(max_size=200))
 def test_what_lies_outside_of_a_damaged_stretch_is_read(start, length, junk):
     stop = min(len(DATA), start + length)
@@ -85,7 +81,6 @@ def test_what_lies_outside_of_a_damaged_stretch_is_read(start, length, junk):
     assert len(reading.records) <= len(intact) + 1  # one may have been stitched together from two
 
 
-@RUNS
 @given(st.lists(st.integers(0, 8 * len(DATA) - 1), max_size=40))
 def test_many_flipped_bits(bits):
     data = bytearray(DATA)
@@ -98,21 +93,18 @@ def test_many_flipped_bits(bits):
     assert bool(reading.skipped) == bool(changed)
 
 
-@RUNS
 @given(st.binary(max_size=2000))
 def test_any_bytes_give_records_or_notes(data):
     assume(not data.startswith(COMPRESSED))
     assert all(isinstance(item, Table | Note) for item in tfevents.read(Source(NAME, io.BytesIO(data))))
 
 
-@RUNS
 @given(st.binary(min_size=1, max_size=200))
 def test_any_payload_in_a_sound_frame(payload):
     reading = read(event_file(event(1, scalar("a", 1.0)), payload, event(2, scalar("a", 2.0))))
     assert {1, 2} <= set(steps(reading))
 
 
-@RUNS
 @given(st.lists(st.integers(1, len(DATA) - 1), max_size=8))
 def test_blocks_of_any_size_give_the_same(cuts):
     edges = [0, *sorted(cuts), len(DATA)]

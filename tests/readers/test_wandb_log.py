@@ -9,7 +9,7 @@ import zlib
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppo_doctor.model.run import Note
@@ -19,9 +19,6 @@ from ppo_doctor.readers.table import EmbeddedConfig, Table
 from tests.readers.conftest import gather
 from tests.readers.event_files import field
 from tests.readers.wandb_files import BLOCK, HEADER, config, framed, history, item, leave, run, run_file
-
-RUNS = settings(max_examples=60)
-
 
 NAME = "run-abc.wandb"
 
@@ -134,7 +131,6 @@ def test_a_file_truncated_anywhere_gives_what_is_whole():
         assert at_edge or reading.says("cut off"), cut
 
 
-@RUNS
 @given(st.integers(1, len(LONG)))
 def test_a_file_truncated_within_a_record_of_several_chunks(cut):
     whole = sum(stop <= cut for _, stop in LONG_PLACES)
@@ -152,7 +148,6 @@ def test_any_flipped_bit_costs_its_record_alone():
         assert reading.says(f"byte {PLACES[hit - 1][0]}"), bit
 
 
-@RUNS
 @given(st.integers(0, 8 * len(LONG) - 1))
 def test_a_flipped_bit_among_large_records(bit):
     data = bytearray(LONG)
@@ -163,20 +158,17 @@ def test_a_flipped_bit_among_large_records(bit):
     assert reading.skipped == len(hit) or not hit
 
 
-@RUNS
 @given(st.binary(max_size=3000), st.booleans())
 def test_any_bytes_give_records_or_notes(junk, header):
     items = wandb_log.read(Source(NAME, io.BytesIO((HEADER if header else b"\1") + junk)))
     assert all(isinstance(entry, Table | Note | EmbeddedConfig) for entry in items)
 
 
-@RUNS
 @given(st.binary(max_size=100))
 def test_any_record_in_a_sound_chunk(payload):
     assert {1, 2} <= set(steps(read(run_file(history(1, a=1.0), payload, history(2, a=1.0)))))
 
 
-@RUNS
 @given(st.lists(st.integers(1, len(LONG) - 1), max_size=8))
 def test_blocks_of_any_size_give_the_same(cuts):
     decoder = wandb_log.Decoder(Source(NAME, io.BytesIO()))

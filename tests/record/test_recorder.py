@@ -26,7 +26,7 @@ from ppo_doctor.record.outlets import LineFile
 from tests.record.loops import one_update
 from tests.record.numpy_loop import train
 
-FIXED = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "max_examples": 60}
+FIXED = {"suppress_health_check": [HealthCheck.function_scoped_fixture]}
 
 
 def lines(path: Path) -> list[dict[str, object]]:

@@ -234,7 +234,7 @@ def _comments_of_any_length() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(name=st.sampled_from(NAMES), word=HOSTILE)
 @example(
     name="unhealthy",

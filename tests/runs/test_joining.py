@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppo_doctor.diagnosis.analyze import read_runs, runs_of
@@ -37,7 +37,6 @@ def in_parts(folder, form, rows, cuts, names):
     return sorted(folder.iterdir())
 
 
-@settings(max_examples=40)
 @given(
     form=st.sampled_from(sorted(FORMS)),
     cuts=st.sets(st.integers(1, 39), min_size=1, max_size=4),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -52,7 +52,6 @@ def check(tensor: Tensor, array: np.ndarray, elements: int) -> None:
     assert joined(pieces).tobytes() == native.tobytes() or not array.size
 
 
-@settings(max_examples=60)
 @given(
     array=ARRAYS, save=st.sampled_from([np.savez, np.savez_compressed]), elements=st.integers(1, 40), t=st.booleans()
 )
@@ -67,7 +66,6 @@ def test_npz_is_read_equal_to_numpy(array, save, elements, t):
         check(read_archive(single).tensors["dump"], np.load(single), elements)
 
 
-@settings(max_examples=60)
 @given(
     dims=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=5),
     offset=st.integers(0, 4),

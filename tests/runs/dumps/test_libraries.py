@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppo_doctor.readers.tensors.archives import read_archive
@@ -188,7 +188,6 @@ def test_other_alignments_of_torch_are_read_equal(alignment, tmp_path):
 
 @with_torch
 @given(st.data())
-@settings(max_examples=40)
 def test_any_view_of_torch_is_read_equal(tmp_path_factory, data):
     import torch
 

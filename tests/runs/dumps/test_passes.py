@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppo_doctor.readers.tensors.tensor import Tensor
@@ -196,7 +196,6 @@ def test_rows_are_chosen_within_the_mask():
 
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), max_size=9), min_size=1, max_size=5))
-@settings(max_examples=40)
 def test_summaries_of_parts_make_that_of_the_whole(parts):
     whole = describe(tensor([value for part in parts for value in part]))
     joined = pooled([describe(tensor(part)) for part in parts])

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ppo_doctor.runs.dumps import moments, statistics
@@ -52,7 +52,6 @@ _values = st.floats(-1e4, 0) | st.sampled_from([0.0, -1.0, -1e4, -math.inf, math
 
 
 @given(st.lists(st.tuples(_values, _values, st.floats(-50, 50) | st.just(0.0), st.booleans()), max_size=40))
-@settings(max_examples=40)
 @example([(-362.0, 0.0, 0.0, True), (-364.0, 0.0, 0.0, True)])
 def test_agrees_on_extreme_inputs(rows):
     columns = [np.array(column) for column in zip(*rows, strict=True)] or [np.empty(0)] * 4
@@ -159,7 +158,6 @@ def test_ratio_statistics_agree(low):
             check_ratio(n, o, a, got)
 
     @given(rows(low))
-    @settings(max_examples=60)
     def run(held):
         if held:
             shortened(once, *(np.array(column) for column in zip(*held, strict=True)))
@@ -192,7 +190,6 @@ def test_passes_agree(low):
                 assert agree(getattr(got, name), plain, scale), (name, getattr(got, name), plain)
 
     @given(st.lists(st.tuples(logs(low), logs(low), st.integers(0, 7).map(float)), min_size=1, max_size=40))
-    @settings(max_examples=60)
     def run(held):
         shortened(once, *(np.array(column) for column in zip(*held, strict=True)))
 
@@ -200,7 +197,6 @@ def test_passes_agree(low):
 
 
 @given(st.lists(st.floats(-1e6, 1e6) | st.sampled_from([0.0, math.nan, math.inf, -math.inf]), max_size=30))
-@settings(max_examples=40)
 def test_summaries_agree(values):
     shortened(lambda v: check_summary(describe(tensor(v)), v), np.array(values, np.float64))
 
@@ -212,7 +208,6 @@ _weight = st.floats(-1e4, 1e4, width=32) | st.sampled_from([0.0, -0.0, math.nan,
 
 
 @given(st.lists(st.tuples(_weight, _weight), min_size=1, max_size=30))
-@settings(max_examples=40)
 def test_changes_of_weights_agree(pairs):
     before, after = (np.array(column, np.float32) for column in zip(*pairs, strict=True))
     with np.errstate(all="ignore"):
