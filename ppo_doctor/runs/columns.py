@@ -1,4 +1,4 @@
-"""Find what the columns of a log mean: which metrics they are, and which of them count its steps."""
+"""Map the columns of a log to metrics: by alias, by trainer, by name, or inferred from the other columns."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.run import Note, SourceRef
 from ppo_doctor.readers.methods import PPO, method_of, of_family
 from ppo_doctor.readers.table import RUN_KEYS
+from ppo_doctor.runs.step_columns import is_size
 from ppo_doctor.trainers import aliases, configuration, detection
 from ppo_doctor.trainers.column_values import AT_FIRST, is_named_so
 from ppo_doctor.trainers.guessing import inference, leftovers
@@ -45,22 +46,20 @@ GREEK_RATES = ((("eta",),),)
 PERFORMANCE = frozenset({"perf", "performance"})
 #: Columns with unknown names that are examined.
 MOST_FORMS = 64
+#: Prefix of a training column's name in the column of an evaluation.
+EVALUATED = "eval "
+#: Metrics of optimizer steps, words of a count of updates, and records from which on a column counts as constant.
+OF_STEPS = ("optimizer_steps_total", "optimizer_steps")
+COUNT_OF_UPDATES = frozenset({"update", "count", "total", "executed", "policy"})
+FEWEST = 3
+#: No batch takes more optimizer steps.
+MOST_STEPS = 10_000
+#: In a log with these metrics of updates, "steps" that do not grow are optimizer steps up to this many.
+STEPS, FEW_STEPS, OF_UPDATES = "steps", 100, frozenset({"approx_kl", "clip_fraction"})
 #: Words in names of constraints of the task.
 _COST = re.compile(r"cost|constraint|violation", re.IGNORECASE)
 #: Columns of trackers and readers that are no metrics.
 _NEVER_ASKED = frozenset({*RUN_KEYS, *aliases.CLOCKS, *BOOKKEEPING})
-
-#: Numbers from which on a column is checked for counting up, and its most falls as a share of its rises.
-LEAST_STEPS, MOST_RESTARTS = 5, 0.4
-#: The same share if the newest record comes first. It is small because such logs are rare and other columns fall too.
-MOST_RESTARTS_BACK = 0.05
-#: Records in which a column of whole numbers has to fall only, to be a total in a log whose newest record comes first.
-SURELY_BACK = 20
-#: A log with at most so many different steps, each of more than so many records, is ordered by its lines.
-FEW_STEPS, RECORDS_PER_STEP = 10, 50
-#: Columns of the time at which a record was written, in seconds since 1970. Smaller values are durations.
-UNIX_TIMES = ("wall_time", "_timestamp", "timestamp", "time")
-YEAR_2001 = 1e9
 
 
 def aliases_of(path: str, project: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
@@ -93,7 +92,7 @@ def profile_of(log: Log, *, framework: str | None = None, like: Profile | None =
         )
     profile = _aliased(found or detection.profile(detection.CANONICAL), keys, log.named)
     if profile.name == detection.CANONICAL:
-        profile = _by_company(profile, log)
+        profile = _with_constant_count(_by_company(profile, log), log)
         if _of_groups(log.path) and keys.isdisjoint(k for m in OF_A_CRITIC for k in _keys_of(profile, m)):
             profile = replace(profile, algorithm="grpo")
     own = found is None or (profile.name == detection.CANONICAL and not framework)
@@ -190,10 +189,12 @@ def _by_company(profile: Profile, log: Log) -> Profile:
     bare = {raw for raw in profile.fuzzy if words_of(raw)[-1] in BARE_CRITICS and _is_bare(raw)}
     bare |= {raw for raw in profile.fuzzy if is_named_so(raw)}
     profile = _without(profile, bare)
-    numbering = {*clocks(keys), *(key for names in profile.axis.values() for key in names), *_NEVER_ASKED}
+    sizes = {key for key in clocks(keys) if is_size(log.by_record(key))}
+    numbering = {*clocks(keys), *(key for names in profile.axis.values() for key in names), *_NEVER_ASKED} - sizes
     held = {name for name, metric in profile.metrics.items() if keys.intersection(metric.keys)}
     unknown = {*profile.unknown(keys), *(key for key in keys if _is_open(key))} - numbering
     trained = [key for key in _in_order(log) if not _of_evaluation(key)]
+    unknown |= sizes
     open_keys = [k for k in trained if k in unknown and (k in bare or metric_of(k) not in held)]
     first = next((key for key in open_keys if is_named_so(key)), None)
     open_keys = [key for key in open_keys if key != first]
@@ -214,6 +215,12 @@ def _by_company(profile: Profile, log: Log) -> Profile:
         metrics[AT_FIRST] = MetricProfile(name=AT_FIRST, keys=(first,), scale=1 / told.unit)
         inferred[first] = AT_FIRST
     profile = _of_answers(profile, {*held, *metrics})
+    evaluations = {
+        f"{EVALUATED}{raw}": reading.scale for raw, reading in found.items() if reading.metric in leftovers.EARNINGS
+    }
+    evaluated = next((key for key in evaluations if key in keys and "eval_return" not in held), None)
+    if evaluated is not None:
+        metrics["eval_return"] = MetricProfile(name="eval_return", keys=(evaluated,), scale=evaluations[evaluated])
     return replace(
         profile,
         metrics=dict(profile.metrics) | metrics,
@@ -230,6 +237,47 @@ def _of_answers(profile: Profile, metrics: Set[str]) -> Profile:
         return profile
     kept = {name: metric for name, metric in profile.metrics.items() if metric is not length}
     return replace(profile, metrics=kept | {"response_length": replace(length, name="response_length")})
+
+
+def _with_constant_count(profile: Profile, log: Log) -> Profile:
+    """Return a profile in which a constant count of updates, or a small one of steps, counts optimizer steps.
+
+    A count that grows may be one of passes or rollouts; a constant 0 means that there were none of any.
+    """
+    keys = log.keys
+    held = {name for name, metric in profile.metrics.items() if keys.intersection(metric.keys)}
+    if not held.isdisjoint(OF_STEPS):
+        return profile
+    unknown = frozenset(profile.unknown(keys)) | set(clocks(keys))  # a constant column is no clock
+    constant = (k for k in _in_order(log) if k in unknown and _counts_updates(k) and _is_constant(log.by_record(k)))
+    small = (k for k in clocks(keys) if k.lower() == STEPS and held & OF_UPDATES and _stays_small(log.by_record(k)))
+    key, name = next(constant, None), OF_STEPS[0]
+    if key is None:
+        key, name = next(small, None), OF_STEPS[1]
+    if key is None:
+        return profile
+    metrics = dict(profile.metrics) | {name: MetricProfile(name=name, keys=(key,))}
+    return replace(profile, metrics=metrics, fuzzy=dict(profile.fuzzy) | {key: name})
+
+
+def _counts_updates(key: str) -> bool:
+    """Return whether a key names a count of updates and nothing else."""
+    name = parse(key)
+    return not name.unknown and "update" in name.concepts and name.concepts <= COUNT_OF_UPDATES
+
+
+def _is_constant(values: FloatArray) -> bool:
+    known = values[np.isfinite(values)]
+    if len(known) < FEWEST or known.min() != known.max():
+        return False
+    return float(known[0]) == 0 or bool(known[0] % 1 == 0 and 1 < known[0] <= MOST_STEPS)
+
+
+def _stays_small(values: FloatArray) -> bool:
+    """Return whether numbers are small counts that do not grow over the run, such as the steps of each batch."""
+    known = values[np.isfinite(values)]
+    whole = len(known) >= FEWEST and not (known % 1 != 0).any() and known.min() >= 1 and known.max() <= FEW_STEPS
+    return bool(whole) and not (known[-1] > known[0] and (np.diff(known) >= 0).all())
 
 
 def _is_open(key: str) -> bool:
@@ -352,85 +400,3 @@ def names_guessed(profile: Profile, path: str, settings: Mapping[str, Setting]) 
         for name, keys in sorted(profile.further.items())
     ]
     return guessed + set_by_likeness + further
-
-
-def counts(parts: Sequence[FloatArray]) -> bool:
-    """Return whether a column counts steps in each file: up, or down if the newest record comes first.
-
-    True for a few values if they are not all equal.
-    """
-    known = [values[np.isfinite(values)] for values in parts]
-    steps = np.concatenate(known)
-    if len(steps) < LEAST_STEPS:
-        return len(steps) < 2 or bool((steps != steps[0]).any())
-    return _rises(known, MOST_RESTARTS) or _rises([-values for values in known], MOST_RESTARTS_BACK)
-
-
-def added_up(columns: Iterable[FloatArray], begins: Sequence[int]) -> FloatArray | None:
-    """Return a column that mostly rises and never falls in any file, of whole numbers if possible; None without any.
-
-    In a log whose newest record comes first, it is a column of whole numbers that mostly falls and never rises.
-    """
-    rising: list[FloatArray] = []
-    falling: list[FloatArray] = []
-    for values in columns:
-        if _never_falls(np.split(values, begins)):
-            rising.append(values)
-        elif len(values) >= SURELY_BACK and not _fractional(values) and _never_falls(np.split(-values, begins)):
-            falling.append(values)
-    return min([*rising, *falling], key=_fractional, default=None)
-
-
-def _fractional(values: FloatArray) -> bool:
-    return bool((values[np.isfinite(values)] % 1 != 0).any())
-
-
-def _never_falls(parts: Sequence[FloatArray]) -> bool:
-    known = [values[np.isfinite(values)] for values in parts]
-    if not all(map(len, known)) or max(map(len, known)) < LEAST_STEPS:
-        return False
-    change = np.concatenate([np.diff(values) for values in known])
-    return bool((change >= 0).all() and np.mean(change > 0) >= 0.5)
-
-
-def _rises(parts: Sequence[FloatArray], most_falls: float) -> bool:
-    """Return whether nearly all changes are rises, as in steps that start over only where a run does."""
-    change = np.concatenate([np.diff(values) for values in parts])
-    return bool((change > 0).any() and (change < 0).sum() <= most_falls * (change > 0).sum())
-
-
-def falls(values: FloatArray) -> bool:
-    """Return whether values fall as the steps of a log whose newest record comes first."""
-    return _rises([-values[np.isfinite(values)]], MOST_RESTARTS_BACK)
-
-
-def too_coarse(steps: FloatArray, records: int) -> bool:
-    """Return whether there are no steps, or a few that hundreds of records share."""
-    known = np.sort(steps[np.isfinite(steps)])
-    count = len(known) and 1 + int(np.count_nonzero(np.diff(known)))
-    return count == 0 or (count <= FEW_STEPS and count * RECORDS_PER_STEP < records)
-
-
-def repeated_steps(steps: FloatArray) -> FloatArray:
-    """Return steps in which a row of records without steps has those of the row before it, if that is as long."""
-    known = np.isfinite(steps)
-    begins = [0, *(np.flatnonzero(np.diff(known)) + 1).tolist(), len(steps)]
-    filled = steps.copy()
-    for first, middle, end in zip(begins, begins[1:], begins[2:], strict=False):
-        if known[first] and middle - first == end - middle > 1:
-            filled[middle:end] = steps[first:middle]
-    return filled
-
-
-def are_dates(values: FloatArray) -> bool:
-    """Return whether all values are Unix times."""
-    return bool((values[np.isfinite(values)] > YEAR_2001).all())
-
-
-def ranked(columns: Sequence[FloatArray]) -> FloatArray:
-    """Return the rank of each record, from 0 to below 1, sorted by the first column, then the next; NaN comes first."""
-    cells = np.nan_to_num(np.stack(columns), nan=-1.0)
-    order = np.lexsort(cells[::-1])
-    rank = np.zeros(len(order))
-    rank[order] = np.cumsum(np.append(False, (np.diff(cells[:, order]) != 0).any(axis=0)))
-    return np.asarray(rank / (1.0 + rank.max(initial=0.0)))

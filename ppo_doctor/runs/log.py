@@ -14,12 +14,13 @@ from ppo_doctor.model.arrays import finite_median, finite_of, together
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import EXACT, Axis, Note, Resolution, Series, SourceRef, SourceSummary
 from ppo_doctor.readers.table import SCIENTIFIC
-from ppo_doctor.runs.columns import (
+from ppo_doctor.runs.step_columns import (
     UNIX_TIMES,
     added_up,
     are_dates,
     counts,
     falls,
+    possible_steps,
     ranked,
     repeated_steps,
     too_coarse,
@@ -192,7 +193,7 @@ class Log:
         summaries hold totals.
         """
         known, size = self.keys, self.size
-        columns = {key: self._by_record(key, size) for key in keys if key in known}
+        columns = possible_steps({key: self._by_record(key, size) for key in keys if key in known})
         held = list(columns)
         if len(held) < 2:
             return next(iter(held), None)

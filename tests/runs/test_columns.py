@@ -217,3 +217,36 @@ def test_chinese_sentences_of_a_console_are_read(tmp_path):
     run = load_run(path)
     assert {"episode_return", "policy_loss", "value_loss", "entropy", "approx_kl"} == run.series.keys()
     assert len(run.series["entropy"]) == RECORDS
+
+
+@pytest.mark.parametrize(("grows", "metric"), [(0, "optimizer_steps_total"), (10, None)])
+def test_a_count_of_updates_is_one_of_steps_where_it_stands_at_0_alone(tmp_path, grows, metric):
+    """One that grows may count passes, or rollouts."""
+    rows = [f"{i},{i / 7:.4f},-0.0{i},0.5,0.01,1.0,{grows * i}" for i in range(1, 10)]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(["iter,ep_return,policy_loss,value_loss,approx_kl,entropy,n_updates", *rows]))
+    held = {series.raw: name for name, series in load_run(path).series.items()}
+    assert held.get("n_updates") == metric
+
+
+def test_a_column_of_step_sizes_is_a_learning_rate_and_no_clock(tmp_path):
+    held = course()
+    columns = symbols(held) | {"step": held["lr"]}
+    run = load_run(jsonl(tmp_path / "log.jsonl", columns))
+    assert run.series["learning_rate"].raw == "step"
+    assert run.series["episode_return"].values == pytest.approx(held["ret"])  # and the log is not turned about
+
+
+@pytest.mark.parametrize(("counts", "metric"), [([8.0], "optimizer_steps"), ([1.0, 3.0, 2.0], "optimizer_steps")])
+def test_steps_that_do_not_grow_are_those_of_a_batch(tmp_path, counts, metric):
+    columns = {"iter": np.arange(float(RECORDS)), "approx_kl": course()["kl"], "G": course()["ret"]}
+    run = load_run(jsonl(tmp_path / "log.jsonl", columns | {"steps": np.resize(counts, RECORDS)}))
+    assert run.series[metric].raw == "steps"
+
+
+@pytest.mark.parametrize(
+    "counts", [np.arange(float(RECORDS)), np.full(RECORDS, 2048.0), np.linspace(20.5, 90.25, RECORDS)]
+)
+def test_other_steps_count_no_updates(tmp_path, counts):
+    columns = {"iter": np.arange(float(RECORDS)), "approx_kl": course()["kl"], "G": course()["ret"]}
+    assert "optimizer_steps" not in load_run(jsonl(tmp_path / "log.jsonl", columns | {"steps": counts})).series
