@@ -200,6 +200,8 @@ class Reading:
     offset: float = 0.0
     #: the base of the logarithms that the numbers are, 0 if they are none
     antilog: float = 0.0
+    #: the concepts of the name without the policy or critic that it belongs to
+    form: frozenset[str] = frozenset()
 
 
 _Meaning = tuple[frozenset[str], float]
@@ -302,7 +304,8 @@ def readings(key: str, *, language: bool = False) -> tuple[Reading, ...]:
         for metric, more in _metrics(concepts, language):
             if metric not in best or cost + more < best[metric].cost:
                 offset = 1.0 if from_one and metric == "ratio_mean" else 0.0
-                best[metric] = Reading(metric=metric, cost=cost + more, scale=sign / factor, offset=offset)
+                scale, form = sign / factor, concepts - _PARTS
+                best[metric] = Reading(metric=metric, cost=cost + more, scale=scale, offset=offset, form=form)
     return tuple(sorted(best.values(), key=lambda reading: reading.cost))
 
 

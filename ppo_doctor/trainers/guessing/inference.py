@@ -54,6 +54,7 @@ from ppo_doctor.trainers.guessing.weights import (
     NAMED_SHARE,
     OPEN,
     OTHER_KIND,
+    PAIRED,
     PLAIN_COST,
     RAREST,
     SPREAD_BESIDE,
@@ -64,6 +65,8 @@ from ppo_doctor.trainers.units import FAR, THOUSANDTH
 if TYPE_CHECKING:
     from ppo_doctor.model.run import FloatArray
 
+#: Losses that scripts name alike.
+_LOSSES = ("policy_loss", "value_loss")
 #: Metrics of what changes a policy.
 _TRAINING = frozenset(
     {"policy_loss", "loss", "value_loss", "explained_variance", "grad_norm", "learning_rate", "optimizer_steps"}
@@ -144,7 +147,7 @@ def infer_columns(
         for key, each in measured.items()
         if (found := _weighed(key, each, names[key], relations, named, unnamed, language=language))
     }
-    candidates = _of_one_kind(weighed, named)
+    candidates = _paired(_of_one_kind(weighed, named))
     chosen = solved(candidates, {key: {m for m in of if names_metric(names[key], m)} for key, of in candidates.items()})
     open_metrics = {metric for key, of in candidates.items() if key not in chosen for metric in of}
     chosen |= zero_columns(measured, names, chosen, named, open_metrics)
@@ -238,6 +241,22 @@ def _suggested_by_names(chosen: Mapping[str, Reading], names: Mapping[str, Colum
     metrics = set(suggested.values())
     whole = len(metrics) >= ENOUGH_METRICS and metrics >= {"approx_kl", "clip_fraction"}
     return metrics if whole or any(len(key) > 1 for key in suggested) else set()
+
+
+def _paired(columns: Mapping[str, Candidates]) -> dict[str, Candidates]:
+    """Return the candidates with more weight for losses of policy and critic that are named alike, as "La" and "Lc"."""
+    forms = {
+        metric: {(candidates[metric][1].form, key) for key, candidates in columns.items() if metric in candidates}
+        for metric in _LOSSES
+    }
+    pairs = {
+        metric: {key for form, key in forms[metric] if form and any(form == f and key != k for f, k in forms[other])}
+        for metric, other in (_LOSSES, _LOSSES[::-1])
+    }
+    return {
+        key: {m: (weight + PAIRED * (key in pairs.get(m, ())), reading) for m, (weight, reading) in candidates.items()}
+        for key, candidates in columns.items()
+    }
 
 
 def _of_one_kind(columns: Mapping[str, Candidates], named: Collection[str]) -> Mapping[str, Candidates]:

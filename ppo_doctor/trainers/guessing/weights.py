@@ -27,6 +27,8 @@ OTHER_THAN_READ = 0.8
 HINTED, MISSED = 2.5, 1.3
 #: Nats: the same for a word that many names begin with, and from how many names on it is one.
 GROUP_HINTED, GROUP_SIZE = 1.2, 3
+#: Nats: weight of a loss for policy or critic if the other one has a name of the same form ("La", "Lc").
+PAIRED = 1.2
 #: Nats: weight of a unit or sign for the metrics that have it, such as percent for shares.
 UNIT_MATCHES = 2.6
 #: Nats: weight of a column with a planned count beside it ("2 of 16 steps") for the steps or epochs that were done.
