@@ -307,7 +307,8 @@ def _weighed(
             continue
         weight += EARNED * (metric in EARNINGS and EARNINGS.isdisjoint(named))
         offset = reading.offset if reading is not None else 0.0
-        converted = Reading(metric=metric, cost=0.0, scale=scale, offset=offset, antilog=name.base)
+        form = reading.form if reading is not None else frozenset[str]()
+        converted = Reading(metric=metric, cost=0.0, scale=scale, offset=offset, antilog=name.base, form=form)
         candidates[metric] = (weight + OPEN, converted)
     return {metric: each for metric, each in candidates.items() if each[0] - OPEN > second}
 
