@@ -152,9 +152,8 @@ def assemble(
     possible = [cause for cause in pack.causes if not view.kind.excludes(cause.kind)]
     alone = FROM_SETTINGS in run.facts
     reward = outcome(run, target=target)
-    grouped = partial(
-        cause_groups, possible, findings, guessed=_unproven_keys(view), planned=alone, learned=reward.clear
-    )
+    learned = reward.clear and not _weights_stand_still(rules, findings)
+    grouped = partial(cause_groups, possible, findings, guessed=_unproven_keys(view), planned=alone, learned=learned)
     groups = grouped()
     odd = unexplained(findings, pack, groups)
     if odd is not None and all(group.leader.benign for group in groups):
@@ -239,6 +238,12 @@ def _of_settings(view: RunView, findings: Sequence[Finding]) -> str:
         f"what it sets is possible, of use and not unusual ({listed})" if names else "none of its settings is judged"
     )
     return f"{'what the configuration shows names no cause' if noted else sound}; whether it trains takes a log"
+
+
+def _weights_stand_still(rules: Mapping[str, Rule], findings: Sequence[Finding]) -> bool:
+    """Return whether the weights themselves show that the policy does not change, whatever its reward does."""
+    fired = (rules[finding.rule] for finding in findings if finding.status == "fired")
+    return any(rule.answers == "movement" and rule.proof == "tensor" for rule in fired)
 
 
 def _cover(view: RunView, rules: Mapping[str, Rule], findings: Sequence[Finding]) -> Coverage:

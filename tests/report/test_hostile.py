@@ -91,6 +91,7 @@ OUTSIDE = frozenset(
         "do",
         "log",
         "because",
+        "check_title",
         "evidence",
         "witness",
         "level_with",
