@@ -108,14 +108,13 @@ class _Reader:
             yield from self._tables()
 
     def end(self) -> Iterator[Item]:
-        """Yield what is left, and the notes."""
+        """Yield the remaining records."""
         while self._open:
             self._give_up_quote()
         if not self._source.ended:
             self._notes.tell("end", "the last line has no end; it may be cut off")
         yield from self._configs
         yield from self._tables()
-        yield from self._notes.notes()
 
     def _tables(self) -> Iterator[Table]:
         runs = _exported_runs(self._names)

@@ -165,7 +165,6 @@ class _Reader:
             self._source.notes.tell("piece", text, self._piece, kind="lost")
         yield from self.configs.new()
         yield from self.packer.flush()
-        yield from self._source.notes.notes()
 
     def slow(self, line: bytes, number: int, record: object) -> None:
         """Take a line that the fast path could not, and what the parser made of it if anything."""

@@ -49,7 +49,6 @@ def read(source: Source) -> Iterator[Item]:
                 yield from _by_row(file, columns, source)
         except (arrow.ArrowException, OSError) as error:
             source.notes.skip("the file is damaged from here on", detail=_first_line(error))
-    yield from source.notes.notes()
 
 
 def _open(stream: object, path: str) -> tuple[Any, Any]:
