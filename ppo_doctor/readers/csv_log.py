@@ -11,9 +11,8 @@ import re
 import struct
 from collections import Counter
 from dataclasses import replace
-from itertools import compress
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
@@ -75,8 +74,6 @@ class _Reader:
         self._to_sample = _SAMPLE
         #: what has to be done to lines before the parser takes them
         self._tidy: Callable[[bytes], bytes] = bytes
-        #: whether the rows of late had a number in every cell
-        self._even = True
         #: lines of a row whose quoted cell is still open, and the number of the first
         self._open: list[bytes] = []
         self._open_at = 0
@@ -129,52 +126,25 @@ class _Reader:
 
         0 for lines that hold anything else.
         """
-        if self._open:
-            return 0
-        even = self._all_even(chunk, line) if self._even else 0
-        return even or self._row_by_row(chunk, line)
-
-    def _all_even(self, chunk: bytes, line: int) -> int:
-        """Read lines of which each holds a number in every cell, and return how many; 0 where one does not.
-
-        All cells in one list, with a null after each row but the last: where the nulls stand in step there is no blank
-        and no wrong number of cells. A list for each row takes a tenth longer.
-        """
-        values: list[float | None] | None = self._parsed(chunk, _as_list)
-        width = len(self._names) + 1
-        rows, rest = divmod(len(values or ()) + 1, width)
-        if not values or rest or not {None}.issuperset(values[width - 1 :: width]):
-            return 0
-        del values[width - 1 :: width]
-        try:
-            packed = struct.pack(f"={len(values)}d", *values)
-        except (struct.error, OverflowError):  # there is a further null
-            return 0
-        self._packer.append_rows(self._names, packed, rows, line)
-        return rows
-
-    def _row_by_row(self, chunk: bytes, line: int) -> int:
-        rows: list[list[float | None]] | None = self._parsed(chunk, _as_lists)
+        rows = None if self._open else self._parsed(chunk)
         if rows is None:
             return 0
         packer = self._packer
         layout = packer.layout(self._names)
         pack, buffer, ordinal = layout.pack, layout.buffer, packer.ordinal
-        self._even = True
         for number, row in enumerate(rows, line):
             try:
                 buffer += pack(ordinal, number, *row)
                 ordinal += 1
             except (struct.error, OverflowError):  # a blank, or a wrong number of cells
                 packer.ordinal = ordinal
-                self._even = False
                 self._uneven(row, number)
                 ordinal = packer.ordinal
         packer.ordinal = ordinal
         return len(rows)
 
-    def _parsed(self, chunk: bytes, form: Callable[[bytes], bytes]) -> Any:  # noqa: ANN401 - rows, or cells
-        """Return what the JSON parser makes of lines in a form, None for what may be no numbers."""
+    def _parsed(self, chunk: bytes) -> list[list[float | None]] | None:
+        """Return the cells of each line as the JSON parser reads them, or None if they may be no numbers."""
         # Those that would let a cell break out of the JSON made of it, or be an object in it.
         if b'"' in chunk or b"]" in chunk or b"}" in chunk:
             return None
@@ -185,12 +155,12 @@ class _Reader:
         # What is rare is looked for only once the parser refused: a search costs as much as a tenth of the parsing.
         for attempt in (self._tidy, _tidy):
             try:
-                parsed = orjson.loads(form(attempt(chunk)))
+                rows: list[list[float | None]] = orjson.loads(b"[[" + attempt(chunk).replace(b"\n", b"],[") + b"]]")
             except orjson.JSONDecodeError:
                 continue
             self._tidy = attempt
             self._packer.disguised |= attempt is _tidy
-            return parsed
+            return rows
         return None
 
     def _uneven(self, row: Sequence[float | None], line: int) -> None:
@@ -201,13 +171,8 @@ class _Reader:
         if len(row) != len(self._names):
             self._wrong_width(len(row), line)
             return
-        filled = [value is not None for value in row]
-        if not any(filled):
-            self._notes.skip("it holds no value", line)
-            return
-        layout = self._packer.layout(tuple(compress(self._names, filled)))
-        layout.buffer += layout.pack(self._packer.ordinal, line, *compress(row, filled))
-        self._packer.ordinal += 1
+        cells = zip(self._names, row, strict=True)
+        self._packer.add(line, {name: value for name, value in cells if value is not None})
 
     def _wrong_width(self, width: int, line: int) -> None:
         detail = f"{width} instead of {len(self._names)}"
@@ -342,16 +307,6 @@ class _Reader:
             self._notes.tell_once("decimal commas", name, f"{name} is written with a decimal comma", line)
             return cell.replace(",", ".")
         return cell
-
-
-def _as_list(text: bytes) -> bytes:
-    """Return lines of numbers as one JSON list, with a null between two lines."""
-    return b"".join((b"[", text.replace(b"\n", b",null,"), b"]"))
-
-
-def _as_lists(text: bytes) -> bytes:
-    """Return lines of numbers as a JSON list of lists."""
-    return b"[[" + text.replace(b"\n", b"],[") + b"]]"
 
 
 def _tidy(text: bytes) -> bytes:

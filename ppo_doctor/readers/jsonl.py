@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -17,7 +16,7 @@ from ppo_doctor.readers.table import EmbeddedConfig
 from ppo_doctor.readers.values import Values, config_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from ppo_doctor.readers import Item
     from ppo_doctor.readers.source import Source
@@ -35,8 +34,8 @@ _NANS, _INFINITIES = (b"NaN",), (b"Infinity",)
 _EVERY = 16_384
 #: What a line may begin and end with, and consist of, without being anything.
 _BLANK = b" \t\r\n\0"
-#: Key layouts whose plan is remembered; a log whose every record differs must not grow without end.
-_MOST_PLANS = 1_000
+#: Key layouts that are remembered; a log whose every record differs must not take memory without end.
+_MOST_LAYOUTS = 1_000
 
 
 def read(source: Source) -> Iterator[Item]:
@@ -112,17 +111,6 @@ class Configurations:
         return found
 
 
-class _Plan:
-    """How to take apart records of one key layout: which keys held nothing but numbers so far, and which did not."""
-
-    __slots__ = ("certain", "get", "others")
-
-    def __init__(self, certain: tuple[str, ...], others: tuple[str, ...]) -> None:
-        self.certain = certain
-        self.others = others
-        self.get = itemgetter(*certain) if len(certain) > 1 else None
-
-
 class _Reader:
     def __init__(self, source: Source) -> None:
         self.packer = Packer(source.path, source.notes, _EVERY)
@@ -134,7 +122,8 @@ class _Reader:
         self._values = Values(source.notes)
         #: a console that prints records as JSON may end in a traceback as any other
         self._exceptions = Exceptions(self)
-        self._plans: dict[tuple[str, ...], _Plan] = {}
+        #: key layouts that were searched for keys that occur twice
+        self._seen: set[tuple[str, ...]] = set()
         #: a line that failed: whether it was torn is known only at the end of the file
         self._failed: tuple[int, str] | None = None
         #: a piece of what may have been settings, or of what stood before the log's first record
@@ -206,42 +195,17 @@ class _Reader:
             return
         record = _unwrapped(rest) if len(rest) == 2 else rest
         keys = tuple(record)
-        plan = self._plans.get(keys)
-        if plan is None:
-            self._plan(keys, record, line, number)
-        elif self._by_plan(plan, record, number):
-            return
-        else:
-            self._plan(keys, record, line, number, plan)
-        self.packer.add(number, *self._values.flat(record, number))
-
-    def _by_plan(self, plan: _Plan, record: Mapping[str, Any], number: int) -> bool:
-        """Pack a record the way that its layout was packed before; False where that does not fit."""
-        if plan.get is None or any(record[key].__class__ is dict for key in plan.others):
-            return False
-        numbers, texts = self._values.flat({key: record[key] for key in plan.others}, number)
-        layout = self.packer.layout((*plan.certain, *numbers) if numbers else plan.certain)
-        try:
-            packed = layout.pack(self.packer.ordinal, number, *plan.get(record), *numbers.values())
-        except (struct.error, OverflowError):
-            return False
-        self.packer.append(layout, packed, number, texts)
-        return True
-
-    def _plan(
-        self, keys: tuple[str, ...], record: Mapping[str, Any], line: bytes, number: int, old: _Plan | None = None
-    ) -> None:
-        if old is None:
-            if len(self._plans) > _MOST_PLANS:
-                self._plans.clear()
+        if keys not in self._seen:
+            if len(self._seen) > _MOST_LAYOUTS:
+                self._seen.clear()
+            self._seen.add(keys)
             self._look_for_twins(line, number)
-        others = set(old.others) if old else set()
-        others |= {key for key, value in record.items() if value.__class__ not in (float, int, bool)}
-        certain = tuple(key for key in keys if key not in others)
-        self._plans[keys] = _Plan(certain, tuple(key for key in keys if key in others))
-        if not others:
+        numbers, texts = self._values.flat(record, number)
+        self.packer.add(number, numbers, texts)
+        if tuple(numbers) == keys and not texts:
             layout = self.packer.layout(keys)
-            self.known[keys] = (layout.pack, layout.buffer.extend)
+            if layout.keys == keys:
+                self.known[keys] = (layout.pack, layout.buffer.extend)
 
     def _look_for_twins(self, line: bytes, number: int) -> None:
         """Note keys that stand twice in an object, which a parser passes over; once per layout is enough."""

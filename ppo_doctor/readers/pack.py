@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 import struct
 from collections import Counter
-from mmap import mmap
 from sys import intern
 from typing import TYPE_CHECKING
 
@@ -84,8 +82,6 @@ class Keys:
 
 #: Records between two flushes; bounds memory to this many rows of each layout.
 FLUSH_EVERY = 65_536
-#: Bytes from which on a table's columns get memory of their own from the system.
-LARGE = 500_000
 #: Texts kept per key and source, but for those that name a run: records without theirs would be given to another.
 MOST_TEXTS = 1_000
 #: Key layouts remembered between flushes, and keys in all of them before a flush comes early; a log whose every record
@@ -102,12 +98,10 @@ _HAS_DIGIT = re.compile(r"\d")
 class Layout:
     """The records that hold the same keys, packed as two integers (ordinal, line) and one double per key."""
 
-    __slots__ = ("buffer", "decimals", "keys", "pack", "places", "texts", "texts_left")
+    __slots__ = ("buffer", "decimals", "keys", "pack", "texts", "texts_left")
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self.keys = keys
-        #: of records that hold more keys than are read, the places of those that are
-        self.places: list[int] | None = None
         self.pack: Callable[..., bytes] = struct.Struct(f"=qq{len(keys)}d").pack
         self.buffer = bytearray()
         self.texts: dict[str, list[tuple[int, str]]] = {}
@@ -118,7 +112,7 @@ class Layout:
     def table(self, path: str, *, disguised: bool) -> Table:
         """Return the packed records as a table and forget them; every column is contiguous."""
         rows = np.frombuffer(self.buffer, dtype=np.float64).reshape(-1, len(self.keys) + 2)
-        head, matrix = _turned(rows[:, :2]).view(np.int64), _turned(rows[:, 2:])
+        head, matrix = rows[:, :2].T.copy().view(np.int64), rows[:, 2:].T.copy()
         del rows  # as long as it is there the buffer cannot be emptied
         if disguised:
             restore(matrix)
@@ -140,44 +134,6 @@ class Layout:
         self.texts_left.clear()
         self.decimals.clear()
         return table
-
-    def within(self, keys: tuple[str, ...]) -> Layout:
-        """Return a layout that takes records of more keys than these, and packs those of these alone."""
-        wider = Layout(self.keys)
-        wider.buffer, wider.texts, wider.texts_left, wider.decimals = (
-            self.buffer,
-            self.texts,
-            self.texts_left,
-            self.decimals,
-        )
-        kept = frozenset(self.keys)
-        wider.places = places = [place for place, key in enumerate(keys) if key in kept]
-        pack, width = self.pack, len(keys)
-
-        def pack_some(ordinal: int, line: int, *values: float) -> bytes:
-            if len(values) != width:
-                raise struct.error("another number of values than of keys")
-            return pack(ordinal, line, *[values[place] for place in places])
-
-        wider.pack = pack_some
-        return wider
-
-
-def _turned(rows: FloatArray) -> FloatArray:
-    """Return an array of shape [rows, width] as one of [width, rows], a band at a time: twice as fast as at once."""
-    columns = _room(rows.shape[::-1])
-    for start in range(0, len(rows), 512):
-        columns[:, start : start + 512] = rows[start : start + 512].T
-    return columns
-
-
-def _room(shape: tuple[int, ...]) -> FloatArray:
-    """Return an array to fill, a large one apart from the heap.
-
-    There each flush would leave a hole of 5 MB that what is kept of it breaks up: 69 instead of 67 MB at the peak.
-    """
-    size = 8 * math.prod(shape)
-    return np.empty(shape) if size < LARGE else np.frombuffer(mmap(-1, size)).reshape(shape)
 
 
 class Decimals:
@@ -239,8 +195,7 @@ class Packer:
         self._notes = notes
         self._texts_kept: dict[str, int] = {}
         self._keys = Keys(notes)
-        #: layouts of records that hold keys which are not read, and how many keys all layouts have
-        self._wider: dict[tuple[str, ...], Layout] = {}
+        #: number of keys in all layouts
         self._remembered = 0
 
     @property
@@ -254,27 +209,12 @@ class Packer:
             self._notes.skip("it holds no value", line)
             return
         layout = self.layout(tuple(numbers))
-        self.append(layout, layout.pack(self.ordinal, line, *numbers.values()), line, texts)
-
-    def append(self, layout: Layout, packed: bytes, line: int, texts: Mapping[str, str] | None = None) -> None:
-        """Take one record that is packed already."""
-        layout.buffer += packed
+        if len(layout.keys) < len(numbers):
+            numbers = {key: numbers[key] for key in layout.keys}
+        layout.buffer += layout.pack(self.ordinal, line, *numbers.values())
         if texts:
             self._keep(layout, texts, line)
         self.ordinal += 1
-
-    def append_rows(self, keys: tuple[str, ...], packed: bytes, rows: int, line: int) -> None:
-        """Take records of the same keys that stand in consecutive lines, packed without ordinals and lines."""
-        filled = np.empty((rows, len(keys) + 2))
-        filled[:, 2:] = np.frombuffer(packed).reshape(rows, -1)
-        head = filled.view(np.int64)
-        head[:, 0] = np.arange(self.ordinal, self.ordinal + rows)
-        head[:, 1] = np.arange(line, line + rows)
-        layout = self.layout(keys)
-        if layout.places is not None:
-            filled = np.ascontiguousarray(filled[:, [0, 1, *(place + 2 for place in layout.places)]])
-        layout.buffer += filled.data.cast("B")
-        self.ordinal += rows
 
     def printed(self, keys: Iterable[str], written: Mapping[str, str], *, fixed: bool = False) -> None:
         """Take into account how the values of a record that holds `keys` were printed."""
@@ -283,25 +223,21 @@ class Packer:
             layout.decimals.setdefault(key, Decimals()).see(written[key], fixed=fixed)
 
     def layout(self, keys: tuple[str, ...]) -> Layout:
-        """Return the layout of these keys, made on first sight."""
-        layout = self.layouts.get(keys) or self._wider.get(keys)
+        """Return the layout of records with these keys; it holds fewer keys if some of them are not read."""
+        layout = self.layouts.get(keys)
         if layout is None:
             self._remembered += len(keys)
             kept = tuple(key for key in keys if self._keys.admit(key))
-            if len(kept) < len(keys):
-                layout = self._wider[keys] = self.layout(kept).within(keys)
-            else:
-                layout = self.layouts[keys] = Layout(keys)
+            layout = self.layouts[keys] = self.layout(kept) if len(kept) < len(keys) else Layout(keys)
         return layout
 
     def flush(self) -> Iterator[Table]:
         """Yield what has been collected, one table per layout."""
         self._next_flush = self.ordinal + self._every
-        filled = [layout for layout in self.layouts.values() if layout.buffer]
+        filled = [layout for keys, layout in self.layouts.items() if layout.buffer and keys == layout.keys]
         tables = [layout.table(self.path, disguised=self.disguised) for layout in filled]
-        if len(self.layouts) + len(self._wider) > _MOST_LAYOUTS or self._remembered > _MOST_REMEMBERED:
+        if len(self.layouts) > _MOST_LAYOUTS or self._remembered > _MOST_REMEMBERED:
             self.layouts.clear()
-            self._wider.clear()
             self._remembered = 0
         yield from tables
 
