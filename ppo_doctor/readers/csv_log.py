@@ -1,7 +1,7 @@
-"""Tables of text: CSV, TSV and semicolons, with or without a header, resumed or damaged.
+"""Read tables of text separated by commas, tabs or semicolons, with or without a header, resumed or damaged.
 
-Two kinds of download name their columns elsewhere: curves of TensorBoard by the name of the file, charts of W&B by a
-column per run and metric, each with its smallest and largest value beside it.
+Two kinds of download are renamed: curves of TensorBoard, whose metric is in the name of the file, and charts of W&B,
+which have a column per run and metric, with its smallest and largest value in two more.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from ppo_doctor.readers.source import Source
     from ppo_doctor.readers.table import Table
 
-#: Rows read by their text after each flush, which tells how many decimals a column is printed with.
+#: Rows after each flush whose text is read, to learn the decimals of each column.
 _SAMPLE = 64
-#: Rows that tell how many columns go on.
+#: First rows, which show how many columns continue.
 _HEAD = 60
 #: Lines that a quoted cell may span; an odd quote must not swallow the rest of the file.
 _LONGEST_CELL = 20
@@ -47,7 +47,7 @@ _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?\Z")
 def read(source: Source) -> Iterator[Item]:
     """Yield the rows of a table of numbers; a blank cell is an absent key.
 
-    A row with too many or too few cells is skipped with a note: nothing tells which of its cells are which.
+    A row with too many or too few cells is skipped with a note, because its cells cannot be assigned to columns.
     """
     reader = _Reader(source)
     for chunk in source.chunks():
@@ -65,14 +65,14 @@ class _Reader:
         lines = source.head().decode("utf-8", "replace").replace("\r", "\n").split("\n")
         self._delimiter = delimiter_of(lines) or ","
         rows = [line.rstrip("\r") for line in lines if line.strip() and not line.startswith("#")]
-        #: the first columns that alone go on below the first row, 0 where all do
+        #: number of the first columns if only they continue below the first row, or 0
         self._leading = leading_columns([cells_of(row, self._delimiter) for row in rows[:_HEAD]])
         self._names: tuple[str, ...] = ()
         self._further: tuple[str, ...] = ()
         self._configs: list[EmbeddedConfig] = []
         #: rows to be read by their text before the fast path may take over
         self._to_sample = _SAMPLE
-        #: what has to be done to lines before the parser takes them
+        #: how lines are prepared for the JSON parser
         self._tidy: Callable[[bytes], bytes] = bytes
         #: lines of a row whose quoted cell is still open, and the number of the first
         self._open: list[bytes] = []
@@ -97,7 +97,7 @@ class _Reader:
         return line + taken - first
 
     def ready(self) -> Iterator[Item]:
-        """Yield what was collected, where it is time to."""
+        """Yield new configurations, and the records if there are enough of them."""
         yield from self._configs
         self._configs = []
         if self._packer.full:
@@ -122,10 +122,7 @@ class _Reader:
             self._notes.tell_once("exports", "runs", text)
 
     def _by_number(self, chunk: bytes, line: int) -> int:
-        """Read lines that hold plain numbers and blanks only, the JSON parser doing the work, and return how many.
-
-        0 for lines that hold anything else.
-        """
+        """Read lines of plain numbers and blanks with the JSON parser, and return their number; 0 for other lines."""
         rows = None if self._open else self._parsed(chunk)
         if rows is None:
             return 0
@@ -145,14 +142,14 @@ class _Reader:
 
     def _parsed(self, chunk: bytes) -> list[list[float | None]] | None:
         """Return the cells of each line as the JSON parser reads them, or None if they may be no numbers."""
-        # Those that would let a cell break out of the JSON made of it, or be an object in it.
+        # These characters could change the structure of the JSON.
         if b'"' in chunk or b"]" in chunk or b"}" in chunk:
             return None
         if self._delimiter != ",":
             if b"," in chunk:
                 return None
             chunk = chunk.replace(self._delimiter.encode(), b",")
-        # What is rare is looked for only once the parser refused: a search costs as much as a tenth of the parsing.
+        # Blanks and NaN are replaced only after the parser refused them: searching costs a tenth of parsing.
         for attempt in (self._tidy, _tidy):
             try:
                 rows: list[list[float | None]] = orjson.loads(b"[[" + attempt(chunk).replace(b"\n", b"],[") + b"]]")
@@ -179,11 +176,11 @@ class _Reader:
         self._notes.skip("its number of cells is not that of the header", line, detail=detail)
 
     def _by_text(self, row: bytes, line: int) -> None:
-        """Read one line the slow way: quotes, texts, headers, comments, and every spelling of a number."""
+        """Read one line of any kind: with quotes, texts, a header, a comment, or numbers in any spelling."""
         if self._open or row.count(b'"') % 2:
             self._quoted(row, line)
             return
-        if b"\r" in row.rstrip(b"\r") and b'"' not in row:  # an end of a line, too, as old systems write it
+        if b"\r" in row.rstrip(b"\r") and b'"' not in row:  # a newline of old systems
             for part in filter(None, row.split(b"\r")):
                 self._by_text(part, line)
             return
@@ -225,9 +222,9 @@ class _Reader:
             self._give_up_quote()
 
     def _give_up_quote(self) -> None:
-        """Skip the line with the odd quote, and read those behind it again by themselves.
+        """Skip the line with the odd quote, and read the lines after it one by one.
 
-        A header is read without its quotes: without it nothing tells what the rest of the file is.
+        A header is read without its quotes, because the rest of the file needs it.
         """
         (first, *behind), line = self._open, self._open_at
         self._open = []
@@ -240,7 +237,7 @@ class _Reader:
             self._by_text(row, number)
 
     def _comment(self, row: bytes, line: int) -> bool:
-        """Take a comment: the first line of a Monitor file of SB3 or baselines holds JSON."""
+        """Read a comment, and return whether it is one; that of a Monitor file of SB3 or baselines holds JSON."""
         if self._names and self._names[0].startswith("#"):
             return False
         try:
@@ -257,7 +254,7 @@ class _Reader:
         return False  # "# step, loss": a header behind a hash
 
     def _is_header(self, cells: list[str]) -> bool:
-        """Tell a header in the middle of a file, as a resumed run writes, from a row of texts."""
+        """Return whether a row in the middle of a file is a header, as a resumed run writes, and no row of texts."""
         if not cells or not all(isinstance(parse(cell), str) for cell in cells) or len(set(cells)) < len(cells):
             return False
         known = {cell.strip() for cell in cells}.intersection(self._names)
@@ -281,7 +278,7 @@ class _Reader:
         self._names = names[: self._leading] if self._leading else names
 
     def _settings(self, cells: list[str], line: int) -> None:
-        """Read the one row that has cells beyond the columns that go on: what stands there was set once."""
+        """Read the row that has cells beyond the columns that continue, which are settings."""
         self._row(cells[: self._leading], line)
         further = zip(self._further, cells[self._leading :], strict=False)
         values = {name: self._values.of_text(name, cell, line) for name, cell in further if cell.strip()}
@@ -310,7 +307,7 @@ class _Reader:
 
 
 def _tidy(text: bytes) -> bytes:
-    """Return lines with stand-ins for NaN and infinity, and a null in every blank cell; an empty line stays empty."""
+    """Return lines with numbers for NaN and infinity, and a null for every blank cell; an empty line stays empty."""
     text = disguise(text.replace(b"\r\n", b"\n").removesuffix(b"\r"), _NANS, _INFINITIES)
     text = text.replace(b",,", b",null,").replace(b",,", b",null,")
     text = b"\n" + text + b"\n"
@@ -340,7 +337,7 @@ _AXES = {"Step": "_step"}
 
 
 def _exported_runs(columns: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return for each run of a W&B chart what its columns, and those of all runs, are called; empty for others."""
+    """Return for each run of a W&B chart: column → metric, for its own and for shared columns; empty for others."""
     present = set(columns)
     metrics = [name for name in columns if {name + _LEAST, name + _GREATEST} <= present and _BETWEEN in name]
     ranges = {name + suffix for name in metrics for suffix in (_LEAST, _GREATEST)}
@@ -353,7 +350,7 @@ def _exported_runs(columns: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def _by_run(table: Table, runs: Mapping[str, Mapping[str, str]]) -> Iterator[Table]:
-    """Yield the part of each run, in the names that the trainer gave; of several runs each gets a number."""
+    """Yield a table for each run with the trainer's names; the runs are numbered if there are several."""
     count = len(runs)
     for place, (run, names) in enumerate(runs.items()):
         kept = {column: name for column, name in names.items() if column in table.columns}
@@ -377,7 +374,7 @@ def _by_run(table: Table, runs: Mapping[str, Mapping[str, str]]) -> Iterator[Tab
 
 
 def tag_of(path: str) -> str:
-    """Return the name of the one curve in a file: its tag, with the slash behind its group, or the name of the file."""
+    """Return the name of the curve in a file: its tag, with a slash after its group, or the name of the file."""
     stem = _AGAIN.sub("", PurePath(path.replace("\\", "/")).name.partition(".csv")[0].partition(".json")[0])
     found = _TAG.fullmatch(stem)
     group, mark, name = (found[1] if found else stem).partition("_")

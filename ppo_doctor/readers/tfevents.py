@@ -1,7 +1,7 @@
 """Event files of TensorBoard: scalars of every kind, and settings of the text and hparams plugins.
 
-Most events of a file differ only in tag, time, step and value. Their layout is learned from the first of a kind, and
-all others like it are decoded together.
+Most events of a file differ only in tag, time, step and value. The first event of a kind is decoded to learn its
+layout, and all others of that kind are decoded together.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def read(source: Source) -> Iterator[Item]:
 
 
 def order(paths: Iterable[Path]) -> list[list[Path]]:
-    """Return event files by folder, those of each folder in the order in which they were begun.
+    """Return event files by folder, those of each folder in the order of their start.
 
     A folder is one run, resumed once per further file: writers put the Unix time of their start into the name.
     """
@@ -79,7 +79,7 @@ def _begun(path: Path) -> tuple[int, tuple[tuple[bool, int, str], ...]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Kind:
-    """Events built alike: `octets & mask == pattern` tells them, and what differs stands where it says."""
+    """Events with the same layout, for which `octets & mask == pattern`, and the offsets of what differs."""
 
     mask: Octets
     pattern: Octets
@@ -116,7 +116,7 @@ class _Decoder:
             self.points.add(tags[order], steps[order], values[order], walls[order], numbers[order])
 
     def _alike(self, batch: Batch, size: int, group: IntArray, found: _Found) -> None:
-        """Read the records of one length: kind by kind, each kind's first one by hand."""
+        """Read the records of one length, kind by kind."""
         numbers, starts = batch.numbers[group], batch.starts[group]
         left = np.arange(len(group))
         if size <= _LONGEST_KIND:
@@ -127,7 +127,7 @@ class _Decoder:
             self._by_hand(batch.data[start : start + size], int(numbers[place]), found)
 
     def _by_kind(self, octets: Octets, numbers: IntArray, kinds: list[_Kind], found: _Found) -> IntArray:
-        """Read the records that are of a kind, learning new kinds on the way; return the places of the others."""
+        """Read the records of known kinds, learning new kinds; return the indices of the other records."""
         left = np.arange(len(octets))
         odd: list[int] = []
         tried = 0
@@ -185,7 +185,7 @@ class _Decoder:
             found.append((tags, steps.view(np.int64), _numbers(octets, what, at), walls, numbers))
 
     def _tags(self, octets: Octets, start: int, stop: int) -> IntArray:
-        """Return the number of the tag that stands in each row at that place."""
+        """Return the number of the tag at that range of each row."""
         cells = octets[:, start:stop]
         if (cells == cells[0]).all():
             return np.full(len(cells), self._tag(cells[0].tobytes()), dtype=np.int64)
@@ -222,7 +222,7 @@ class _Decoder:
         found.append((tags, np.full(count, one.step, dtype=np.int64), values, np.full(count, one.wall_time), places))
 
     def _other(self, value: Value) -> None:
-        """Take a value that is no scalar: settings, or something that is only counted."""
+        """Read the settings in a value that is no scalar; count it if it holds none and is no text."""
         settings: dict[str, ConfigValue] = {}
         if value.plugin == "hparams":
             settings = {**hparams(value.content)}

@@ -42,7 +42,7 @@ _FORMAT, _FIRST = b"brain.Event:", 64
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
-    """Sound records: `data[start:start + size]` holds the payload of each, `numbers` count from 1 over the file."""
+    """Undamaged records, with payloads `data[start:start + size]` and numbers that count from 1 over the file."""
 
     data: bytes
     starts: IntArray
@@ -192,7 +192,7 @@ def _payloads_fit(data: bytes, starts: IntArray, sizes: IntArray) -> BoolArray:
 
 
 def _next_record(data: bytes, at: int) -> int | None:
-    """Return the next place from `at` on at which a length fits its checksum."""
+    """Return the next offset from `at` on at which a length fits its checksum."""
     span = _FIRST_SEARCH
     while len(data) - at >= HEADER:
         window = np.frombuffer(data[at : at + span], dtype=np.uint8)

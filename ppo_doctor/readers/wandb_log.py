@@ -99,7 +99,7 @@ class _Chunks:
         return int.from_bytes(self.data[at + 4 : at + 6], "little") if len(self.data) - at >= HEADER else BLOCK
 
     def _chunk(self, at: int, end: int) -> int | None:
-        """Return where a sound chunk that begins at `at` ends, or None."""
+        """Return the end of an undamaged chunk that begins at `at`, or None."""
         if len(self.data) - at < HEADER:
             return None
         checksum, size, kind = _CHUNK.unpack_from(self.data, at)
@@ -110,11 +110,11 @@ class _Chunks:
         return stop if zlib.crc32(memoryview(self.data)[at + HEADER - 1 : stop]) == checksum else None
 
     def _trusted(self, at: int, end: int) -> bool:
-        """Tell whether a sound chunk follows where the length of a damaged one says."""
+        """Return whether an undamaged chunk follows at the end of a damaged one, by its length."""
         return self._chunk(at + HEADER + self._length(at), end) is not None
 
     def _past_damage(self, at: int, end: int, *, final: bool) -> int:
-        """Account for a damaged chunk; return the place of the next sound one, or the end of the block."""
+        """Note a damaged chunk; return the beginning of the next undamaged one, or the end of the block."""
         after = at + HEADER + self._length(at)
         whole = _end_of_block(self._offset + at) - self._offset
         found = after if after < end and self._chunk(after, end) is not None else self._search(at + 1, end)
@@ -247,7 +247,7 @@ class _Decoder:
         record[key] = value
 
     def _drop_media(self, record: dict[str, Any], number: int) -> None:
-        """Leave out histograms, images and tables, whether they stand as one object or as one key per part."""
+        """Remove histograms, images and tables, whether they are one object or one key per part."""
         whole = [key for key, value in record.items() if isinstance(value, dict) and _TYPE in value]
         split = [key.removesuffix(f".{_TYPE}") for key in record if key.endswith(f".{_TYPE}")]
         for key in [*whole, *split]:
