@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks import tensors
 from benchmarks.measuring import Line, Unmeasured, amount, interleaved, line, worker
-from ppo_doctor.readers.tensors.archives import read_archive
+from ppo_doctor.readers.tensors import read_archive
 
 EXP32, EXP64 = "one np.exp over the same float32 array", "one np.exp of it in float64"
 PLAIN = "the same numbers as plain NumPy expressions, float64"

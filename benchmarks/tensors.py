@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ppo_doctor.readers.tensors.archives import read_archive
+from ppo_doctor.readers.tensors import read_archive
 from ppo_doctor.readers.tensors.tensor import Archive
 from ppo_doctor.runs.dumps import checkpoints
 from ppo_doctor.runs.dumps.statistics import ratio_statistics

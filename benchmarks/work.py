@@ -180,7 +180,7 @@ def torch_delta(path: Path) -> Job:
 
 def our_delta(path: Path) -> Job:
     """Compare two checkpoints with the tool."""
-    from ppo_doctor.readers.tensors.archives import read_archive
+    from ppo_doctor.readers.tensors import read_archive
     from ppo_doctor.runs.dumps import checkpoints
 
     _warm_dump()

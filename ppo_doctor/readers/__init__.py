@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["READERS", "Item", "holds_records", "read", "read_source", "sniff"]
 
-#: Records of a log: fewer are a table of results, or an example of how a line looks.
+#: Least records of a log: fewer are a table of results, or an example line.
 FEWEST = 3
 
-#: What a reader yields.
+#: What a source holds. A reader yields tables and configurations, and adds its notes to those of the source.
 Item = Table | EmbeddedConfig | Note
 
 #: Container → "module:function", resolved only when chosen.
@@ -47,18 +47,18 @@ READERS: Mapping[str, str] = MappingProxyType(
 
 
 def read(path: str | Path, *, growing: bool = False) -> tuple[str, Iterator[Item]]:
-    """Return the name of the container and the stream of what it holds; "-" is stdin.
+    """Return the name of the container of a file ("-" is stdin), and what it holds as a stream.
 
-    Of text that is `growing`, a last line without an end is left out: its writer may not have finished it.
+    A last line without an end is ignored if the file is `growing`: its writer may not have finished it.
 
-    Raises DoctorError (exit code 3) for a file that is missing, empty, unreadable or of no known kind; the stream
-    raises it for a file that stops being readable half way.
+    Raises DoctorError (exit code 3) for a file that is missing, empty, unreadable or of no known kind. The stream
+    raises it for a file that becomes unreadable half way.
     """
     return read_source(Source(path, growing=growing))
 
 
 def read_source(source: Source) -> tuple[str, Iterator[Item]]:
-    """Do as `read` does, for a source that is open already."""
+    """Return the name of the container of a source, and what it holds as a stream, as `read` does."""
     head = source.head()
     if not head.strip(b" \t\r\n\0"):
         raise DoctorError(f"{source.path} is empty", hint="did the run crash before its first update?")
@@ -68,13 +68,18 @@ def read_source(source: Source) -> tuple[str, Iterator[Item]]:
         if source.blank:
             hint = f"its first {source.blank:,} bytes are NULs or blank, as a crash leaves them; copy it again"
         raise DoctorError(f"{source.path} is of no known kind: neither JSON, CSV nor console text", hint=hint)
+    return container, items_in(source, container)
+
+
+def items_in(source: Source, container: str) -> Iterator[Item]:
+    """Yield what the reader of a container finds in a source, then the notes on what could not be read."""
     module, _, function = READERS[container].partition(":")
-    stream: Iterator[Item] = getattr(import_module(module), function)(source)
-    return container, stream
+    yield from getattr(import_module(module), function)(source)
+    yield from source.notes.notes()
 
 
 def holds_records(path: Path) -> bool:
-    """Tell whether a file holds at least three records of one layout."""
+    """Return whether a file holds at least three records of one layout."""
     try:
         _, stream = read(path)
         return any(isinstance(item, Table) and len(item.records) >= FEWEST for item in stream)

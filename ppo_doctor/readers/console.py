@@ -116,7 +116,6 @@ class Feed:
         yield from self.sink.finish()
         if self.sink.unread.lines:
             self.sink.notes.tell("ignored", f"lines that hold no metrics and were not read: {self.sink.unread}")
-        yield from self.sink.notes.notes()
 
 
 def _feed(fragments: list[Line], dialects: tuple[Dialect | Exceptions, ...], sink: Sink) -> None:

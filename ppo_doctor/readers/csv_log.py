@@ -1,7 +1,7 @@
-"""Tables of text: CSV, TSV and semicolons, with or without a header, resumed or damaged.
+"""Read tables of text separated by commas, tabs or semicolons, with or without a header, resumed or damaged.
 
-Two kinds of download name their columns elsewhere: curves of TensorBoard by the name of the file, charts of W&B by a
-column per run and metric, each with its smallest and largest value beside it.
+Two kinds of download are renamed: curves of TensorBoard, whose metric is in the name of the file, and charts of W&B,
+which have a column per run and metric, with its smallest and largest value in two more.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import re
 import struct
 from collections import Counter
 from dataclasses import replace
-from itertools import compress
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
     from ppo_doctor.readers.source import Source
     from ppo_doctor.readers.table import Table
 
-#: Rows read by their text after each flush, which tells how many decimals a column is printed with.
+#: Rows after each flush whose text is read, to learn the decimals of each column.
 _SAMPLE = 64
-#: Rows that tell how many columns go on.
+#: First rows, which show how many columns continue.
 _HEAD = 60
 #: Lines that a quoted cell may span; an odd quote must not swallow the rest of the file.
 _LONGEST_CELL = 20
@@ -48,7 +47,7 @@ _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?\Z")
 def read(source: Source) -> Iterator[Item]:
     """Yield the rows of a table of numbers; a blank cell is an absent key.
 
-    A row with too many or too few cells is skipped with a note: nothing tells which of its cells are which.
+    A row with too many or too few cells is skipped with a note, because its cells cannot be assigned to columns.
     """
     reader = _Reader(source)
     for chunk in source.chunks():
@@ -66,17 +65,15 @@ class _Reader:
         lines = source.head().decode("utf-8", "replace").replace("\r", "\n").split("\n")
         self._delimiter = delimiter_of(lines) or ","
         rows = [line.rstrip("\r") for line in lines if line.strip() and not line.startswith("#")]
-        #: the first columns that alone go on below the first row, 0 where all do
+        #: number of the first columns if only they continue below the first row, or 0
         self._leading = leading_columns([cells_of(row, self._delimiter) for row in rows[:_HEAD]])
         self._names: tuple[str, ...] = ()
         self._further: tuple[str, ...] = ()
         self._configs: list[EmbeddedConfig] = []
         #: rows to be read by their text before the fast path may take over
         self._to_sample = _SAMPLE
-        #: what has to be done to lines before the parser takes them
+        #: how lines are prepared for the JSON parser
         self._tidy: Callable[[bytes], bytes] = bytes
-        #: whether the rows of late had a number in every cell
-        self._even = True
         #: lines of a row whose quoted cell is still open, and the number of the first
         self._open: list[bytes] = []
         self._open_at = 0
@@ -100,7 +97,7 @@ class _Reader:
         return line + taken - first
 
     def ready(self) -> Iterator[Item]:
-        """Yield what was collected, where it is time to."""
+        """Yield new configurations, and the records if there are enough of them."""
         yield from self._configs
         self._configs = []
         if self._packer.full:
@@ -108,14 +105,13 @@ class _Reader:
             yield from self._tables()
 
     def end(self) -> Iterator[Item]:
-        """Yield what is left, and the notes."""
+        """Yield the remaining records."""
         while self._open:
             self._give_up_quote()
         if not self._source.ended:
             self._notes.tell("end", "the last line has no end; it may be cut off")
         yield from self._configs
         yield from self._tables()
-        yield from self._notes.notes()
 
     def _tables(self) -> Iterator[Table]:
         runs = _exported_runs(self._names)
@@ -126,72 +122,42 @@ class _Reader:
             self._notes.tell_once("exports", "runs", text)
 
     def _by_number(self, chunk: bytes, line: int) -> int:
-        """Read lines that hold plain numbers and blanks only, the JSON parser doing the work, and return how many.
-
-        0 for lines that hold anything else.
-        """
-        if self._open:
-            return 0
-        even = self._all_even(chunk, line) if self._even else 0
-        return even or self._row_by_row(chunk, line)
-
-    def _all_even(self, chunk: bytes, line: int) -> int:
-        """Read lines of which each holds a number in every cell, and return how many; 0 where one does not.
-
-        All cells in one list, with a null after each row but the last: where the nulls stand in step there is no blank
-        and no wrong number of cells. A list for each row takes a tenth longer.
-        """
-        values: list[float | None] | None = self._parsed(chunk, _as_list)
-        width = len(self._names) + 1
-        rows, rest = divmod(len(values or ()) + 1, width)
-        if not values or rest or not {None}.issuperset(values[width - 1 :: width]):
-            return 0
-        del values[width - 1 :: width]
-        try:
-            packed = struct.pack(f"={len(values)}d", *values)
-        except (struct.error, OverflowError):  # there is a further null
-            return 0
-        self._packer.append_rows(self._names, packed, rows, line)
-        return rows
-
-    def _row_by_row(self, chunk: bytes, line: int) -> int:
-        rows: list[list[float | None]] | None = self._parsed(chunk, _as_lists)
+        """Read lines of plain numbers and blanks with the JSON parser, and return their number; 0 for other lines."""
+        rows = None if self._open else self._parsed(chunk)
         if rows is None:
             return 0
         packer = self._packer
         layout = packer.layout(self._names)
         pack, buffer, ordinal = layout.pack, layout.buffer, packer.ordinal
-        self._even = True
         for number, row in enumerate(rows, line):
             try:
                 buffer += pack(ordinal, number, *row)
                 ordinal += 1
             except (struct.error, OverflowError):  # a blank, or a wrong number of cells
                 packer.ordinal = ordinal
-                self._even = False
                 self._uneven(row, number)
                 ordinal = packer.ordinal
         packer.ordinal = ordinal
         return len(rows)
 
-    def _parsed(self, chunk: bytes, form: Callable[[bytes], bytes]) -> Any:  # noqa: ANN401 - rows, or cells
-        """Return what the JSON parser makes of lines in a form, None for what may be no numbers."""
-        # Those that would let a cell break out of the JSON made of it, or be an object in it.
+    def _parsed(self, chunk: bytes) -> list[list[float | None]] | None:
+        """Return the cells of each line as the JSON parser reads them, or None if they may be no numbers."""
+        # These characters could change the structure of the JSON.
         if b'"' in chunk or b"]" in chunk or b"}" in chunk:
             return None
         if self._delimiter != ",":
             if b"," in chunk:
                 return None
             chunk = chunk.replace(self._delimiter.encode(), b",")
-        # What is rare is looked for only once the parser refused: a search costs as much as a tenth of the parsing.
+        # Blanks and NaN are replaced only after the parser refused them: searching costs a tenth of parsing.
         for attempt in (self._tidy, _tidy):
             try:
-                parsed = orjson.loads(form(attempt(chunk)))
+                rows: list[list[float | None]] = orjson.loads(b"[[" + attempt(chunk).replace(b"\n", b"],[") + b"]]")
             except orjson.JSONDecodeError:
                 continue
             self._tidy = attempt
             self._packer.disguised |= attempt is _tidy
-            return parsed
+            return rows
         return None
 
     def _uneven(self, row: Sequence[float | None], line: int) -> None:
@@ -202,24 +168,19 @@ class _Reader:
         if len(row) != len(self._names):
             self._wrong_width(len(row), line)
             return
-        filled = [value is not None for value in row]
-        if not any(filled):
-            self._notes.skip("it holds no value", line)
-            return
-        layout = self._packer.layout(tuple(compress(self._names, filled)))
-        layout.buffer += layout.pack(self._packer.ordinal, line, *compress(row, filled))
-        self._packer.ordinal += 1
+        cells = zip(self._names, row, strict=True)
+        self._packer.add(line, {name: value for name, value in cells if value is not None})
 
     def _wrong_width(self, width: int, line: int) -> None:
         detail = f"{width} instead of {len(self._names)}"
         self._notes.skip("its number of cells is not that of the header", line, detail=detail)
 
     def _by_text(self, row: bytes, line: int) -> None:
-        """Read one line the slow way: quotes, texts, headers, comments, and every spelling of a number."""
+        """Read one line of any kind: with quotes, texts, a header, a comment, or numbers in any spelling."""
         if self._open or row.count(b'"') % 2:
             self._quoted(row, line)
             return
-        if b"\r" in row.rstrip(b"\r") and b'"' not in row:  # an end of a line, too, as old systems write it
+        if b"\r" in row.rstrip(b"\r") and b'"' not in row:  # a newline of old systems
             for part in filter(None, row.split(b"\r")):
                 self._by_text(part, line)
             return
@@ -261,9 +222,9 @@ class _Reader:
             self._give_up_quote()
 
     def _give_up_quote(self) -> None:
-        """Skip the line with the odd quote, and read those behind it again by themselves.
+        """Skip the line with the odd quote, and read the lines after it one by one.
 
-        A header is read without its quotes: without it nothing tells what the rest of the file is.
+        A header is read without its quotes, because the rest of the file needs it.
         """
         (first, *behind), line = self._open, self._open_at
         self._open = []
@@ -276,7 +237,7 @@ class _Reader:
             self._by_text(row, number)
 
     def _comment(self, row: bytes, line: int) -> bool:
-        """Take a comment: the first line of a Monitor file of SB3 or baselines holds JSON."""
+        """Read a comment, and return whether it is one; that of a Monitor file of SB3 or baselines holds JSON."""
         if self._names and self._names[0].startswith("#"):
             return False
         try:
@@ -293,7 +254,7 @@ class _Reader:
         return False  # "# step, loss": a header behind a hash
 
     def _is_header(self, cells: list[str]) -> bool:
-        """Tell a header in the middle of a file, as a resumed run writes, from a row of texts."""
+        """Return whether a row in the middle of a file is a header, as a resumed run writes, and no row of texts."""
         if not cells or not all(isinstance(parse(cell), str) for cell in cells) or len(set(cells)) < len(cells):
             return False
         known = {cell.strip() for cell in cells}.intersection(self._names)
@@ -317,7 +278,7 @@ class _Reader:
         self._names = names[: self._leading] if self._leading else names
 
     def _settings(self, cells: list[str], line: int) -> None:
-        """Read the one row that has cells beyond the columns that go on: what stands there was set once."""
+        """Read the row that has cells beyond the columns that continue, which are settings."""
         self._row(cells[: self._leading], line)
         further = zip(self._further, cells[self._leading :], strict=False)
         values = {name: self._values.of_text(name, cell, line) for name, cell in further if cell.strip()}
@@ -345,18 +306,8 @@ class _Reader:
         return cell
 
 
-def _as_list(text: bytes) -> bytes:
-    """Return lines of numbers as one JSON list, with a null between two lines."""
-    return b"".join((b"[", text.replace(b"\n", b",null,"), b"]"))
-
-
-def _as_lists(text: bytes) -> bytes:
-    """Return lines of numbers as a JSON list of lists."""
-    return b"[[" + text.replace(b"\n", b"],[") + b"]]"
-
-
 def _tidy(text: bytes) -> bytes:
-    """Return lines with stand-ins for NaN and infinity, and a null in every blank cell; an empty line stays empty."""
+    """Return lines with numbers for NaN and infinity, and a null for every blank cell; an empty line stays empty."""
     text = disguise(text.replace(b"\r\n", b"\n").removesuffix(b"\r"), _NANS, _INFINITIES)
     text = text.replace(b",,", b",null,").replace(b",,", b",null,")
     text = b"\n" + text + b"\n"
@@ -386,7 +337,7 @@ _AXES = {"Step": "_step"}
 
 
 def _exported_runs(columns: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return for each run of a W&B chart what its columns, and those of all runs, are called; empty for others."""
+    """Return for each run of a W&B chart: column → metric, for its own and for shared columns; empty for others."""
     present = set(columns)
     metrics = [name for name in columns if {name + _LEAST, name + _GREATEST} <= present and _BETWEEN in name]
     ranges = {name + suffix for name in metrics for suffix in (_LEAST, _GREATEST)}
@@ -399,7 +350,7 @@ def _exported_runs(columns: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def _by_run(table: Table, runs: Mapping[str, Mapping[str, str]]) -> Iterator[Table]:
-    """Yield the part of each run, in the names that the trainer gave; of several runs each gets a number."""
+    """Yield a table for each run with the trainer's names; the runs are numbered if there are several."""
     count = len(runs)
     for place, (run, names) in enumerate(runs.items()):
         kept = {column: name for column, name in names.items() if column in table.columns}
@@ -423,7 +374,7 @@ def _by_run(table: Table, runs: Mapping[str, Mapping[str, str]]) -> Iterator[Tab
 
 
 def tag_of(path: str) -> str:
-    """Return the name of the one curve in a file: its tag, with the slash behind its group, or the name of the file."""
+    """Return the name of the curve in a file: its tag, with a slash after its group, or the name of the file."""
     stem = _AGAIN.sub("", PurePath(path.replace("\\", "/")).name.partition(".csv")[0].partition(".json")[0])
     found = _TAG.fullmatch(stem)
     group, mark, name = (found[1] if found else stem).partition("_")

@@ -1,4 +1,4 @@
-"""Read protocol buffers: fields with their places, without copying."""
+"""Read protocol buffers, and the events of TensorBoard in them, without copying."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_VARINT = 10
 
 
 class WireError(ValueError):
-    """These bytes are no message."""
+    """The bytes are no message."""
 
 
 def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -80,7 +80,7 @@ _TYPED = {5: 4, 6: 8, 7: 0, 10: 0, 11: 0, 13: 0, 16: 0, 17: 0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """One value of a summary. A scalar has a number; `at` and `kind` say where it stands if its width is fixed."""
+    """One value of a summary. A scalar has a number, and its offset `at` and type `kind` if its width is fixed."""
 
     tag: str = ""
     tag_at: tuple[int, int] = (0, 0)
@@ -95,7 +95,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One event; `step_at` and `wall_at` enclose the two numbers that change from event to event."""
+    """One event; `step_at` is the range of its step in the message, and `wall_at` the offset of its time."""
 
     step: int = 0
     step_at: tuple[int, int] = (0, 0)
@@ -120,7 +120,7 @@ def event(data: bytes) -> Event:
 
 
 def number_at(data: bytes, kind: str, at: int) -> float:
-    """Return the number of that kind at that place."""
+    """Return the number of a type at an offset."""
     if kind == BFLOAT16:
         return float(np.frombuffer(b"\0\0" + data[at : at + 2], dtype="<f4")[0])
     return float(np.frombuffer(data, dtype=kind, count=1, offset=at)[0])
@@ -192,7 +192,7 @@ def _content(data: bytes, name: str, start: int, stop: int) -> Value:
 
 
 def _typed(data: bytes, name: str, items: list[tuple[int, int, int, int, int]]) -> Value:
-    """Read a scalar from the field that is named after its type; one that is left out is 0."""
+    """Return a scalar from the field for its type; a missing field is 0."""
     if not items:
         return Value(number=0.0)
     field, kind, start, stop, number = items[-1]
@@ -208,7 +208,7 @@ def _typed(data: bytes, name: str, items: list[tuple[int, int, int, int, int]]) 
 
 
 def _whole(name: str, number: int) -> float:
-    """Return what a varint stands for; halves are stored as the 16 bits that they consist of."""
+    """Return the number that a varint stands for; half-precision floats are stored as their 16 bits."""
     if name in (BFLOAT16, "<f2"):
         return number_at((number & 0xFFFF).to_bytes(2, "little"), name, 0)
     return float(number if name in ("<u8", "<u4") else signed(number))
@@ -244,7 +244,7 @@ def hparams(content: bytes) -> dict[str, str | float | bool | None]:
 
 
 def _setting(data: bytes, start: int, stop: int) -> str | float | bool | None:
-    """Return a google.protobuf.Value, as far as it is no list and no object."""
+    """Return the value of a google.protobuf.Value; None for a list or an object."""
     for field, kind, a, b, number in fields(data, start, stop):
         if field == 2 and kind == FIXED64:
             value = number_at(data, "<f8", a)

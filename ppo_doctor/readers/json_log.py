@@ -46,7 +46,6 @@ def read(source: Source) -> Iterator[Item]:
     walk = _Walk(text, source)
     yield from walk.document()
     yield from walk.packer.flush()
-    yield from source.notes.notes()
 
 
 class _DamagedError(ValueError):

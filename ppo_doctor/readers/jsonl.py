@@ -1,10 +1,9 @@
-"""JSON Lines: one object per line."""
+"""Read JSON Lines: one object per line."""
 
 from __future__ import annotations
 
 import json
 import struct
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -17,26 +16,25 @@ from ppo_doctor.readers.table import EmbeddedConfig
 from ppo_doctor.readers.values import Values, config_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from ppo_doctor.readers import Item
     from ppo_doctor.readers.source import Source
 
-#: A first record that holds one of these and nothing else is a configuration.
+#: A first record with one of these keys and no others is a configuration.
 CONFIG_KEYS = frozenset({"config", "args", "hyperparameters", "hparams"})
-#: What our recorder writes beside the configuration: the version of its format.
+#: The key of our recorder's format version in the record of its configuration.
 HEADER = "ppo_doctor"
 _SETTINGS = tuple(f'"{key}"'.encode() for key in sorted(CONFIG_KEYS))
-#: What the fast path meets in a line that is not for it.
+#: Errors on a line that the fast path cannot read.
 _NOT_FAST = (ValueError, KeyError, TypeError, AttributeError, struct.error, OverflowError)
 _NANS, _INFINITIES = (b"NaN",), (b"Infinity",)
-#: Records between two flushes. What is packed and not yet handed on holds every column, also those that nobody keeps:
-#: of 40 columns 5 MB, and the next 5 MB take the place of the last.
+#: Records between two flushes. Packed records hold all columns, also those that are dropped later: 5 MB for 40 columns.
 _EVERY = 16_384
-#: What a line may begin and end with, and consist of, without being anything.
+#: Bytes that are ignored at the ends of a line.
 _BLANK = b" \t\r\n\0"
-#: Key layouts whose plan is remembered; a log whose every record differs must not grow without end.
-_MOST_PLANS = 1_000
+#: Key layouts that are remembered; a log whose every record differs must not take memory without end.
+_MOST_LAYOUTS = 1_000
 
 
 def read(source: Source) -> Iterator[Item]:
@@ -51,16 +49,16 @@ def read(source: Source) -> Iterator[Item]:
     for chunk in source.chunks():
         lines = chunk.split(b"\n")
         for number, line in enumerate(lines, source.line):
-            if not line.strip(_BLANK):  # the parser takes ten times as long to say so
+            if not line.strip(_BLANK):  # the parser takes ten times as long to refuse it
                 continue
             record = None
-            # The fast path knows one case: an object of numbers whose keys were seen before.
+            # The fast path reads objects of numbers only, with keys that occurred before.
             try:
                 record = loads(line)
                 if len(record) == 2:
                     record = _unwrapped(record)
                 keys = tuple(record)
-                if keys != last:  # to hash forty names costs a twentieth of parsing the line
+                if keys != last:  # hashing forty names takes a twentieth of the time of parsing the line
                     pack, extend = known[keys]
                     last = keys
                 extend(pack(ordinal, number, *record.values()))
@@ -78,9 +76,9 @@ def read(source: Source) -> Iterator[Item]:
 
 
 class Configurations:
-    """Takes configurations out of records: one that stands alone before the first, or under `config` in any.
+    """Takes configurations out of records: a first record that is nothing else, and the value of `config` in any.
 
-    `found` holds those that differ from the one before: Ray Tune repeats its configuration in every record.
+    `found` holds a configuration only if it differs from the last one: Ray Tune repeats it in every record.
     """
 
     def __init__(self, path: str) -> None:
@@ -90,11 +88,11 @@ class Configurations:
 
     @property
     def any(self) -> bool:
-        """Whether there was any configuration so far."""
+        """Return whether there was any configuration so far."""
         return self._last is not None
 
     def taken_out(self, record: dict[str, Any], line: int, *, first: bool) -> dict[str, Any]:
-        """Return what a record holds beside its configuration; `first` tells whether none with a metric came before."""
+        """Return a record without its configuration; `first` means that no record with a metric came before."""
         alone = first and len(record) == 1 and CONFIG_KEYS.issuperset(record)
         config = next(iter(record.values())) if alone else record.get("config")
         if not isinstance(config, dict):
@@ -107,37 +105,27 @@ class Configurations:
         return {} if rest.keys() == {HEADER} else rest
 
     def new(self) -> list[EmbeddedConfig]:
-        """Return what was found since the last call."""
+        """Return the configurations since the last call."""
         found, self.found = self.found, []
         return found
-
-
-class _Plan:
-    """How to take apart records of one key layout: which keys held nothing but numbers so far, and which did not."""
-
-    __slots__ = ("certain", "get", "others")
-
-    def __init__(self, certain: tuple[str, ...], others: tuple[str, ...]) -> None:
-        self.certain = certain
-        self.others = others
-        self.get = itemgetter(*certain) if len(certain) > 1 else None
 
 
 class _Reader:
     def __init__(self, source: Source) -> None:
         self.packer = Packer(source.path, source.notes, _EVERY)
         self.configs = Configurations(source.path)
-        #: how to pack a record of numbers alone, by its keys
+        #: key layout → the functions that pack and append a record of numbers
         self.known: dict[tuple[str, ...], tuple[Callable[..., bytes], Callable[[bytes], None]]] = {}
         self.notes = source.notes
         self._source = source
         self._values = Values(source.notes)
-        #: a console that prints records as JSON may end in a traceback as any other
+        #: a console that prints records as JSON may end in a traceback
         self._exceptions = Exceptions(self)
-        self._plans: dict[tuple[str, ...], _Plan] = {}
-        #: a line that failed: whether it was torn is known only at the end of the file
+        #: key layouts that were searched for keys that occur twice
+        self._seen: set[tuple[str, ...]] = set()
+        #: the last line that failed, and why: only the end of the file tells whether it was cut off
         self._failed: tuple[int, str] | None = None
-        #: a piece of what may have been settings, or of what stood before the log's first record
+        #: the line of a piece of what may have been settings, or of a record before the first one
         self._piece: int | None = None
 
     @property
@@ -146,7 +134,7 @@ class _Reader:
         return self.packer.ordinal
 
     def ready(self) -> Iterator[Item]:
-        """Yield what was collected, where it is time to."""
+        """Yield new configurations, and the records if there are enough of them."""
         yield from self.configs.new()
         if self.packer.full:
             yield from self.packer.flush()
@@ -154,7 +142,7 @@ class _Reader:
                 self.known.clear()
 
     def end(self) -> Iterator[Item]:
-        """Yield what is left, and the notes; a last line that failed and has no end was torn."""
+        """Yield the remaining records; a last line that failed and has no newline was cut off."""
         if self._failed and not self._source.ended:
             self._source.notes.skip("the last line is cut off", self._failed[0])
             self._failed = None
@@ -165,10 +153,9 @@ class _Reader:
             self._source.notes.tell("piece", text, self._piece, kind="lost")
         yield from self.configs.new()
         yield from self.packer.flush()
-        yield from self._source.notes.notes()
 
     def slow(self, line: bytes, number: int, record: object) -> None:
-        """Take a line that the fast path could not, and what the parser made of it if anything."""
+        """Read a line that the fast path could not read; `record` is the parsed value, or None if parsing failed."""
         whole, line = line, line.strip(_BLANK)
         if record is None and self.packer.disguised and self._by_stand_ins(line, number):
             return
@@ -186,7 +173,7 @@ class _Reader:
             self._source.notes.skip("not a JSON object", number)
 
     def _fail(self, line: bytes, number: int, error: ValueError | RecursionError) -> None:
-        """Account for a damaged line: among records it costs itself alone, before them nobody knows what it was."""
+        """Count a damaged line; before the first record it may have been the configuration."""
         piece = not self.packer.ordinal and (line.startswith(b"{") or line.endswith(b"}"))
         if self._piece is None and (piece or any(key in line for key in _SETTINGS)):
             self._piece = number
@@ -207,48 +194,23 @@ class _Reader:
             return
         record = _unwrapped(rest) if len(rest) == 2 else rest
         keys = tuple(record)
-        plan = self._plans.get(keys)
-        if plan is None:
-            self._plan(keys, record, line, number)
-        elif self._by_plan(plan, record, number):
-            return
-        else:
-            self._plan(keys, record, line, number, plan)
-        self.packer.add(number, *self._values.flat(record, number))
-
-    def _by_plan(self, plan: _Plan, record: Mapping[str, Any], number: int) -> bool:
-        """Pack a record the way that its layout was packed before; False where that does not fit."""
-        if plan.get is None or any(record[key].__class__ is dict for key in plan.others):
-            return False
-        numbers, texts = self._values.flat({key: record[key] for key in plan.others}, number)
-        layout = self.packer.layout((*plan.certain, *numbers) if numbers else plan.certain)
-        try:
-            packed = layout.pack(self.packer.ordinal, number, *plan.get(record), *numbers.values())
-        except (struct.error, OverflowError):
-            return False
-        self.packer.append(layout, packed, number, texts)
-        return True
-
-    def _plan(
-        self, keys: tuple[str, ...], record: Mapping[str, Any], line: bytes, number: int, old: _Plan | None = None
-    ) -> None:
-        if old is None:
-            if len(self._plans) > _MOST_PLANS:
-                self._plans.clear()
+        if keys not in self._seen:
+            if len(self._seen) > _MOST_LAYOUTS:
+                self._seen.clear()
+            self._seen.add(keys)
             self._look_for_twins(line, number)
-        others = set(old.others) if old else set()
-        others |= {key for key, value in record.items() if value.__class__ not in (float, int, bool)}
-        certain = tuple(key for key in keys if key not in others)
-        self._plans[keys] = _Plan(certain, tuple(key for key in keys if key in others))
-        if not others:
+        numbers, texts = self._values.flat(record, number)
+        self.packer.add(number, numbers, texts)
+        if tuple(numbers) == keys and not texts:
             layout = self.packer.layout(keys)
-            self.known[keys] = (layout.pack, layout.buffer.extend)
+            if layout.keys == keys:
+                self.known[keys] = (layout.pack, layout.buffer.extend)
 
     def _look_for_twins(self, line: bytes, number: int) -> None:
-        """Note keys that stand twice in an object, which a parser passes over; once per layout is enough."""
+        """Note keys that occur twice in an object, which the fast parser ignores."""
         try:
             parse_lenient(line, self._values, number)
-        except (ValueError, RecursionError):  # orjson knows a few things that the standard library refuses
+        except (ValueError, RecursionError):  # the standard library refuses a few things that orjson reads
             return
 
     def _lenient(self, line: bytes, number: int) -> object:
@@ -258,10 +220,7 @@ class _Reader:
         return record
 
     def _by_stand_ins(self, line: bytes, number: int) -> bool:
-        """Pack a line of numbers among which are NaN or infinity; False where it is anything else.
-
-        The parser has refused it by then. To search every line beforehand costs more: 0.6 µs, a fifth of its parsing.
-        """
+        """Pack a line of numbers with NaN or infinity among them; return False for any other line."""
         nan, infinity = _NANS if b"NaN" in line else (), _INFINITIES if b"Infinity" in line else ()
         if not (nan or infinity):
             return False
@@ -276,7 +235,7 @@ class _Reader:
 
 
 def _unwrapped(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the record of verl's file logger without its wrapper: `{"step": 3, "data": {…}}`."""
+    """Return a record of verl's file logger, `{"step": 3, "data": {…}}`, without the inner object."""
     inner = record.get("data")
     if isinstance(inner, dict) and "step" in record and "step" not in inner:
         return {"step": record["step"], **inner}
@@ -284,9 +243,9 @@ def _unwrapped(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_lenient(line: bytes, values: Values, number: int) -> Any:  # noqa: ANN401 - JSON is anything
-    """Return what the standard library makes of a line: it knows NaN, Infinity and numbers of any length.
+    """Return the value of a line of JSON, also with NaN, Infinity and numbers of any length.
 
-    Raises ValueError for what is no JSON, RecursionError for objects nested too deeply.
+    Raises ValueError for a line that is no JSON, and RecursionError for objects nested too deeply.
     """
 
     def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

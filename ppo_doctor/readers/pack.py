@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 import struct
 from collections import Counter
-from mmap import mmap
 from sys import intern
 from typing import TYPE_CHECKING
 
@@ -20,18 +18,18 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import FloatArray
     from ppo_doctor.readers.notes import Ledger
 
-# Two doubles next to the largest: no measurement comes out at these. Whatever a word like "nan1" or "1nan" turns into
-# is no number or too large for one, so a cell that holds one of the two was written as NaN or infinity.
+# Two doubles next to the largest, which no measurement has. A word like "nan1" or "1nan" becomes something that is no
+# number, or too large for one, so a cell with one of the two values was written as NaN or infinity.
 _NAN, _INF = b"1.7976931348623155e308", b"1.7976931348623153e308"
 _NAN_NUMBER, _INF_NUMBER = float(_NAN), float(_INF)
 
 
 def disguise(data: bytes, nan: tuple[bytes, ...], infinity: tuple[bytes, ...]) -> bytes:
-    """Return the data with every spelling of NaN and infinity replaced by its stand-in.
+    """Return JSON or CSV with every spelling of NaN and infinity replaced by a number that stands for it.
 
-    Words inside of strings change too: the result is of use only where it turns out to hold numbers alone.
+    Texts change too, so the result can be used only if it holds nothing but numbers.
     """
-    # Not `replace`, which looks for each twice: to count them, and to replace them.
+    # `replace` searches twice: to count, and to replace.
     for spelling in nan:
         data = _NAN.join(data.split(spelling))
     for spelling in infinity:
@@ -40,10 +38,10 @@ def disguise(data: bytes, nan: tuple[bytes, ...], infinity: tuple[bytes, ...]) -
 
 
 def restore(columns: FloatArray) -> None:
-    """Turn the stand-ins in an array of shape [columns, rows] back, in place."""
+    """Replace the numbers that stand for NaN and infinity in an array of shape [columns, rows], in place."""
     if not columns.size:
         return
-    # Most columns hold neither; a NaN that stands there already compares false, and its column is gone through.
+    # Most columns hold neither. A column with a NaN compares false and is searched.
     clear = (columns.max(axis=1) < _INF_NUMBER) & (columns.min(axis=1) > -_INF_NUMBER)
     for column in (columns[place] for place in np.flatnonzero(~clear)):
         size = np.abs(column)
@@ -52,22 +50,22 @@ def restore(columns: FloatArray) -> None:
         column[infinite] = np.copysign(np.inf, column[infinite])
 
 
-#: Keys of one log that are read. A log of each layer and expert of a large model has some thousands.
+#: Most keys of one log. A log of each layer and expert of a large model has some thousands.
 MOST_KEYS = 16_384
-#: Characters of a key; a longer one is no name, and searching it costs.
+#: Most characters of a key: a longer one is no name, and slow to search.
 LONGEST_KEY = 4_096
 _QUOTED = 60
 
 
 class Keys:
-    """Admits the first keys of a source, and notes that others were left out."""
+    """Admits the first 16,384 keys of a source, and notes that further ones are not read."""
 
     def __init__(self, notes: Ledger) -> None:
         self._notes = notes
         self._known: set[str] = set()
 
     def admit(self, key: str, line: int | None = None) -> bool:
-        """Tell whether a key is read."""
+        """Return whether a key is read."""
         if key in self._known:
             return True
         if len(key) > LONGEST_KEY:
@@ -82,32 +80,28 @@ class Keys:
         return True
 
 
-#: Records between two flushes; bounds memory to this many rows of each layout.
+#: Records between two flushes, which bounds memory.
 FLUSH_EVERY = 65_536
-#: Bytes from which on a table's columns get memory of their own from the system.
-LARGE = 500_000
-#: Texts kept per key and source, but for those that name a run: records without theirs would be given to another.
+#: Texts kept for a key. Those that name a run are all kept: without them, records would go to another run.
 MOST_TEXTS = 1_000
-#: Key layouts remembered between flushes, and keys in all of them before a flush comes early; a log whose every record
-#: differs must not grow without end.
+#: Most key layouts remembered between flushes, and keys in all of them before an early flush: a log in which every
+#: record has other keys must not take memory without end.
 _MOST_LAYOUTS, _MOST_REMEMBERED = 4_096, 1 << 20
-#: A column with more decimals than this is written in full.
+#: A column with more decimals than this is printed in full precision.
 _MOST_DECIMALS = 9
-#: Values whose equal number of decimals is no accident.
+#: Values with the same number of decimals that prove a format.
 _ENOUGH = 5
 _FIXED = re.compile(r"\s*[-+]?\d+(?:\.(\d+))?\s*(%)?\s*\Z")
 _HAS_DIGIT = re.compile(r"\d")
 
 
 class Layout:
-    """The records that hold the same keys, packed as two integers (ordinal, line) and one double per key."""
+    """The records with the same keys, packed as two integers (ordinal, line) and one double per key."""
 
-    __slots__ = ("buffer", "decimals", "keys", "pack", "places", "texts", "texts_left")
+    __slots__ = ("buffer", "decimals", "keys", "pack", "texts", "texts_left")
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self.keys = keys
-        #: of records that hold more keys than are read, the places of those that are
-        self.places: list[int] | None = None
         self.pack: Callable[..., bytes] = struct.Struct(f"=qq{len(keys)}d").pack
         self.buffer = bytearray()
         self.texts: dict[str, list[tuple[int, str]]] = {}
@@ -116,10 +110,10 @@ class Layout:
         self.decimals: dict[str, Decimals] = {}
 
     def table(self, path: str, *, disguised: bool) -> Table:
-        """Return the packed records as a table and forget them; every column is contiguous."""
+        """Return the packed records as a table and remove them; every column is contiguous."""
         rows = np.frombuffer(self.buffer, dtype=np.float64).reshape(-1, len(self.keys) + 2)
-        head, matrix = _turned(rows[:, :2]).view(np.int64), _turned(rows[:, 2:])
-        del rows  # as long as it is there the buffer cannot be emptied
+        head, matrix = rows[:, :2].T.copy().view(np.int64), rows[:, 2:].T.copy()
+        del rows  # the buffer cannot be cleared while an array refers to it
         if disguised:
             restore(matrix)
         columns = dict(zip(self.keys, matrix, strict=True))
@@ -129,62 +123,24 @@ class Layout:
             lines=head[1],
             columns=columns,
             decimals={
-                key: places for key, seen in self.decimals.items() if (places := seen.told_of(columns[key])) is not None
+                key: places for key, seen in self.decimals.items() if (places := seen.of(columns[key])) is not None
             },
             texts={key: tuple(texts) for key, texts in self.texts.items()},
             texts_left=dict(self.texts_left),
         )
-        # The same objects: readers hold methods of the buffer, and narrower layouts all of them.
+        # The buffer stays the same object, because readers keep its methods.
         self.buffer.clear()
         self.texts.clear()
         self.texts_left.clear()
         self.decimals.clear()
         return table
 
-    def within(self, keys: tuple[str, ...]) -> Layout:
-        """Return a layout that takes records of more keys than these, and packs those of these alone."""
-        wider = Layout(self.keys)
-        wider.buffer, wider.texts, wider.texts_left, wider.decimals = (
-            self.buffer,
-            self.texts,
-            self.texts_left,
-            self.decimals,
-        )
-        kept = frozenset(self.keys)
-        wider.places = places = [place for place, key in enumerate(keys) if key in kept]
-        pack, width = self.pack, len(keys)
-
-        def pack_some(ordinal: int, line: int, *values: float) -> bytes:
-            if len(values) != width:
-                raise struct.error("another number of values than of keys")
-            return pack(ordinal, line, *[values[place] for place in places])
-
-        wider.pack = pack_some
-        return wider
-
-
-def _turned(rows: FloatArray) -> FloatArray:
-    """Return an array of shape [rows, width] as one of [width, rows], a band at a time: twice as fast as at once."""
-    columns = _room(rows.shape[::-1])
-    for start in range(0, len(rows), 512):
-        columns[:, start : start + 512] = rows[start : start + 512].T
-    return columns
-
-
-def _room(shape: tuple[int, ...]) -> FloatArray:
-    """Return an array to fill, a large one apart from the heap.
-
-    There each flush would leave a hole of 5 MB that what is kept of it breaks up: 69 instead of 67 MB at the peak.
-    """
-    size = 8 * math.prod(shape)
-    return np.empty(shape) if size < LARGE else np.frombuffer(mmap(-1, size)).reshape(shape)
-
 
 class Decimals:
-    """Whether a column was printed with a fixed number of decimals, and how many.
+    """The number of decimals with which a column was printed, if that is fixed.
 
-    Only a count that never varies proves a fixed format, or a trailing zero: a float printed in full has none, so its
-    "0.0" says nothing about how exact it is. For the same reason no decimals, and nothing but ".0", prove nothing.
+    A fixed format is proved by the same number of decimals in several values, or by a trailing zero, which a float
+    printed in full precision does not have. Values without decimals, or with ".0" only, prove nothing.
     """
 
     __slots__ = ("padded", "places", "powers", "seen", "tenths")
@@ -197,7 +153,7 @@ class Decimals:
         self.padded = False
 
     def see(self, text: str, *, fixed: bool = False) -> None:
-        """Take one printed value into account; `fixed` says that its record proves the format."""
+        """Count one printed value; `fixed` means that its record proves the format."""
         match = _FIXED.match(text)
         if match is None and not _HAS_DIGIT.search(text):
             return  # NaN and infinity are printed alike in every format
@@ -209,14 +165,14 @@ class Decimals:
         self.padded |= places > 1 and (fixed or fraction.endswith("0"))
         self.places = places if self.places in (-1, places) else _MOST_DECIMALS + 1
 
-    def told_of(self, column: FloatArray) -> int | None:
-        """Return the decimals of a column in fixed notation, SCIENTIFIC for zeros with a power of ten, else None."""
+    def of(self, column: FloatArray) -> int | None:
+        """Return the decimals of a fixed notation, SCIENTIFIC if all are zeros with an exponent, or else None."""
         if self.seen and self.powers == self.seen and not column.any():
             return SCIENTIFIC
         return self.places if self._certain_for(column) else None
 
     def _certain_for(self, column: FloatArray) -> bool:
-        """Tell whether a column, of which perhaps not every text was seen, was printed in fixed notation."""
+        """Return whether a column was printed in fixed notation; not every printed value may have been counted."""
         proven = self.padded or (self.seen >= _ENOUGH if self.places > 1 else self.tenths >= _ENOUGH)
         if not (proven and 1 <= self.places <= _MOST_DECIMALS):
             return False
@@ -225,13 +181,13 @@ class Decimals:
 
 
 class Packer:
-    """Collects the records of one source by key layout and hands them on as tables."""
+    """Collects the records of one source in one table per key layout."""
 
     def __init__(self, path: str, notes: Ledger, every: int = FLUSH_EVERY) -> None:
         self.path = path
         self._every = every
         self.layouts: dict[tuple[str, ...], Layout] = {}
-        #: whether records may hold stand-ins for NaN and infinity
+        #: whether records may hold the numbers that `disguise` inserts
         self.disguised = False
         #: ordinal of the next record
         self.ordinal = 0
@@ -239,69 +195,49 @@ class Packer:
         self._notes = notes
         self._texts_kept: dict[str, int] = {}
         self._keys = Keys(notes)
-        #: layouts of records that hold keys which are not read, and how many keys all layouts have
-        self._wider: dict[tuple[str, ...], Layout] = {}
+        #: number of keys in all layouts
         self._remembered = 0
 
     @property
     def full(self) -> bool:
-        """Tell whether it is time to flush."""
+        """Return whether the tables should be flushed."""
         return self.ordinal >= self._next_flush or self._remembered > _MOST_REMEMBERED
 
     def add(self, line: int, numbers: Mapping[str, float], texts: Mapping[str, str] | None = None) -> None:
-        """Take one record; without any value it is no record, and skipped with a note."""
+        """Add one record; one without values is skipped with a note."""
         if not numbers and not texts:
             self._notes.skip("it holds no value", line)
             return
         layout = self.layout(tuple(numbers))
-        self.append(layout, layout.pack(self.ordinal, line, *numbers.values()), line, texts)
-
-    def append(self, layout: Layout, packed: bytes, line: int, texts: Mapping[str, str] | None = None) -> None:
-        """Take one record that is packed already."""
-        layout.buffer += packed
+        if len(layout.keys) < len(numbers):
+            numbers = {key: numbers[key] for key in layout.keys}
+        layout.buffer += layout.pack(self.ordinal, line, *numbers.values())
         if texts:
             self._keep(layout, texts, line)
         self.ordinal += 1
 
-    def append_rows(self, keys: tuple[str, ...], packed: bytes, rows: int, line: int) -> None:
-        """Take records of the same keys that stand in consecutive lines, packed without ordinals and lines."""
-        filled = np.empty((rows, len(keys) + 2))
-        filled[:, 2:] = np.frombuffer(packed).reshape(rows, -1)
-        head = filled.view(np.int64)
-        head[:, 0] = np.arange(self.ordinal, self.ordinal + rows)
-        head[:, 1] = np.arange(line, line + rows)
-        layout = self.layout(keys)
-        if layout.places is not None:
-            filled = np.ascontiguousarray(filled[:, [0, 1, *(place + 2 for place in layout.places)]])
-        layout.buffer += filled.data.cast("B")
-        self.ordinal += rows
-
     def printed(self, keys: Iterable[str], written: Mapping[str, str], *, fixed: bool = False) -> None:
-        """Take into account how the values of a record that holds `keys` were printed."""
+        """Count how the values of a record with these keys were printed."""
         layout = self.layout(tuple(keys))
         for key in layout.keys:
             layout.decimals.setdefault(key, Decimals()).see(written[key], fixed=fixed)
 
     def layout(self, keys: tuple[str, ...]) -> Layout:
-        """Return the layout of these keys, made on first sight."""
-        layout = self.layouts.get(keys) or self._wider.get(keys)
+        """Return the layout of records with these keys; it holds fewer keys if some of them are not read."""
+        layout = self.layouts.get(keys)
         if layout is None:
             self._remembered += len(keys)
             kept = tuple(key for key in keys if self._keys.admit(key))
-            if len(kept) < len(keys):
-                layout = self._wider[keys] = self.layout(kept).within(keys)
-            else:
-                layout = self.layouts[keys] = Layout(keys)
+            layout = self.layouts[keys] = self.layout(kept) if len(kept) < len(keys) else Layout(keys)
         return layout
 
     def flush(self) -> Iterator[Table]:
-        """Yield what has been collected, one table per layout."""
+        """Yield one table per layout of the records since the last flush."""
         self._next_flush = self.ordinal + self._every
-        filled = [layout for layout in self.layouts.values() if layout.buffer]
+        filled = [layout for keys, layout in self.layouts.items() if layout.buffer and keys == layout.keys]
         tables = [layout.table(self.path, disguised=self.disguised) for layout in filled]
-        if len(self.layouts) + len(self._wider) > _MOST_LAYOUTS or self._remembered > _MOST_REMEMBERED:
+        if len(self.layouts) > _MOST_LAYOUTS or self._remembered > _MOST_REMEMBERED:
             self.layouts.clear()
-            self._wider.clear()
             self._remembered = 0
         yield from tables
 

@@ -1,6 +1,6 @@
 """Parquet: exported histories, one row per step, and tables of completions, many rows per step.
 
-Needs pyarrow, an extra of 170 MB that is required only when such a file is read.
+Reading needs pyarrow, an optional dependency of 170 MB.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 LARGEST = 512 << 20
 ROWS = 1 << 16
 _STEP = "step"
-#: Columns that say where a row belongs; of these no spread is taken.
+#: Columns that count rows or steps, which are not summarized.
 _INDEX = (_STEP, "_step", "epoch")
-#: What becomes of the many rows of a step.
+#: Names of the summaries of many rows of a step.
 _SUMMARIES = ("mean", "std", "min", "max")
 
 
 def read(source: Source) -> Iterator[Item]:
-    """Yield the rows of a table of numbers; where many rows share a step, their mean, spread and range per step.
+    """Yield the rows of a table of numbers, or, if many rows share a step, their mean, spread and range per step.
 
-    Raises DoctorError where pyarrow is missing, or the file is damaged: without its footer nothing in it has a place.
+    Raises DoctorError if pyarrow is missing, or if the file is damaged: nothing can be read without its footer.
     """
     stream, _ = source.file(LARGEST)
     with stream:
-        arrow, file = _open(stream, source.path)
+        arrow, file = open_parquet(stream, source.path)
         columns = [field.name for field in file.schema_arrow if _is_number(arrow, field.type)]
         try:
             if _STEP in columns and _many_per_step(file):
@@ -48,11 +48,14 @@ def read(source: Source) -> Iterator[Item]:
             else:
                 yield from _by_row(file, columns, source)
         except (arrow.ArrowException, OSError) as error:
-            source.notes.skip("the file is damaged from here on", detail=_first_line(error))
-    yield from source.notes.notes()
+            source.notes.skip("the file is damaged from here on", detail=str(error).partition("\n")[0])
 
 
-def _open(stream: object, path: str) -> tuple[Any, Any]:
+def open_parquet(file: object, path: object, **options: Any) -> tuple[Any, Any]:  # noqa: ANN401 - pyarrow has no types
+    """Return the module pyarrow and the `pyarrow.parquet.ParquetFile` of a file; `path` is its name in messages.
+
+    Raises DoctorError if pyarrow is missing or the file is damaged.
+    """
     try:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
@@ -60,13 +63,15 @@ def _open(stream: object, path: str) -> tuple[Any, Any]:
             f"{path} is Parquet, which takes pyarrow", hint='pip install "ppo-doctor[parquet]"'
         ) from error
     try:
-        return arrow, parquet.ParquetFile(stream)
+        return arrow, parquet.ParquetFile(file, **options)
     except (arrow.ArrowException, OSError) as error:
-        raise DoctorError(f"{path} is cut off or damaged: {_first_line(error)}") from error
+        raise damaged(path, error) from error
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+def damaged(path: object, error: Exception) -> DoctorError:
+    """Return the error for a file that pyarrow cannot read."""
+    first_line, _, _ = str(error).partition("\n")
+    return DoctorError(f"{path} is cut off or damaged: {first_line}")
 
 
 def _is_number(arrow: Any, kind: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
@@ -83,7 +88,7 @@ def _many_per_step(file: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
 
 
 def _numbers(column: Any) -> tuple[FloatArray, BoolArray]:  # noqa: ANN401 - pyarrow has no types
-    """Return the values of a column, and where there are any: what is missing is no NaN."""
+    """Return the values of a column, and a mask of those that are present: a missing value is no NaN."""
     valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
     kind = import_module("pyarrow").float64()
     values: NDArray[np.float64] = column.cast(kind, safe=False).fill_null(0.0).to_numpy(zero_copy_only=False)
@@ -122,7 +127,7 @@ def _everywhere(place: IntArray, steps: int) -> bool:
 
 
 def _summary(values: FloatArray, place: IntArray, steps: int) -> Iterator[tuple[str, FloatArray]]:
-    """Yield mean, std, min and max of the values at each step; `place` says which step each value belongs to."""
+    """Yield mean, std, min and max of the values at each step; `place` is the index of the step of each value."""
     count = np.bincount(place, minlength=steps)
     with np.errstate(all="ignore"):  # infinities stay what they are
         mean = np.bincount(place, values, minlength=steps) / count

@@ -144,7 +144,6 @@ def read_evaluations(source: Source) -> Iterator[Item]:
     steps = arrays.get(_STEPS)
     if steps is not None and steps.ndim == 1:
         yield from _evaluations(steps, arrays, source)
-    yield from source.notes.notes()
 
 
 def _evaluations(
@@ -188,7 +187,6 @@ def read_model(source: Source) -> Iterator[Item]:
             if settings:
                 where = SourceRef(path=source.path, key=name)
                 yield EmbeddedConfig(values=config_values(settings), source=where)
-    yield from source.notes.notes()
 
 
 def _plain(document: Mapping[str, Any]) -> dict[str, ConfigValue]:

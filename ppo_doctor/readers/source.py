@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import gzip
 import io
 import re
 import sys
@@ -18,22 +19,22 @@ from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.sniffing import sniff_binary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-#: Bytes that decide the container.
+#: Bytes from which the container is recognised.
 HEAD = 1 << 16
 #: Small enough to stay in the processor's cache on its way to the parser; 1 MiB is slower.
 BLOCK = 1 << 16
-#: A longer line is no record of a log but damage, and would cost memory without bound.
+#: A longer line is damage, and would need memory without bound.
 LONGEST_LINE = 16 << 20
-#: Bytes without a line end, or without anything but blank lines and NULs, after which a stream counts as endless.
+#: A stream is endless after this many bytes without a newline, or of nothing but blank lines and NULs.
 ENDLESS = 1 << 30
-#: What a log that was cut while it was written begins with: the writer goes on where it was, and NULs fill the gap.
+#: Bytes before a log that was truncated while it was written: the writer goes on where it was, after a gap of NULs.
 _BLANK = b"\0\r\n"
-#: Fewer blank bytes than this at the start are nobody's concern.
-_LEAST_TOLD = 16
-#: What a crash of the machine leaves where the end of a file had not reached the disk.
-NULS = re.compile(rb"\0{%d,}" % _LEAST_TOLD)
+#: Fewer NULs or blank bytes than this are not worth a note.
+_LEAST_NULS = 16
+#: A crash of the machine leaves NULs where the end of a file had not reached the disk.
+NULS = re.compile(rb"\0{%d,}" % _LEAST_NULS)
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _BOMS = (
@@ -48,26 +49,27 @@ _BOMS = (
 class Source:
     """One input, read once from start to end in blocks of 64 kB.
 
-    `path` is what notes name; `notes` collects what was lost, for the reader to hand on at the end. Of text that is
-    `growing`, lines leave out a last one without an end.
+    `path` is the name in notes, and `notes` collects what could not be read. The lines of a text that is `growing` do
+    not include a last one without a newline.
     """
 
     def __init__(self, path: str | Path, stream: BinaryIO | None = None, *, growing: bool = False) -> None:
         self._stream = sys.stdin.buffer if stream is None and str(path) == "-" else stream
         self.path = "<stdin>" if str(path) == "-" else str(path)
         self.notes = Ledger(self.path)
-        #: whether the last line of `lines()` was ended; a record on an unended line may be torn
+        #: whether the last line of `chunks()` ended with a newline; a record without it may be incomplete
         self.ended = True
-        #: number of the first line that was not taken yet; who takes a chunk of `chunks()` adds its lines, for who
-        #: splits it knows their number, and to count them here costs a fifth of parsing them
-        self._leading = Leading()
+        #: number of the next line; the caller of `chunks()` adds the lines of a chunk, which it splits anyway
         self.line = 1
+        #: bytes of NULs and blank lines before the text
+        self._leading = 0
         self._growing = growing
         self._file = Path(path)
+        #: blocks that `head()` has read and `blocks()` has not yielded yet
         self._held: list[bytes] = []
-        #: whether the bytes of the file are those that readers see
+        #: whether the file is not compressed
         self._plain = True
-        #: whether they are a binary container
+        #: whether its bytes are a binary container
         self._binary = False
         #: whether it is a file on disk, and no pipe
         self._seekable = True
@@ -75,8 +77,8 @@ class Source:
 
     @property
     def blank(self) -> int:
-        """Return how many bytes of NULs and blank lines a text begins with, as far as it was read; 0 for few."""
-        return self._leading.size if self._leading.size >= _LEAST_TOLD else 0
+        """Return the number of bytes of NULs and blank lines before a text, as far as it was read; 0 for a few."""
+        return self._leading if self._leading >= _LEAST_NULS else 0
 
     def head(self) -> bytes:
         """Return the first 64 kB as UTF-8 without consuming them."""
@@ -89,16 +91,16 @@ class Source:
         return start if self._binary else NULS.sub(b"\n", start)
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield all bytes as UTF-8 (bytes that are no valid UTF-8 pass as they are), in blocks of about 64 kB."""
+        """Yield all bytes as UTF-8 (invalid UTF-8 is not changed), in blocks of about 64 kB."""
         blocks = self._open()
         held, self._held = self._held, []
         return chain(held, blocks)
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield runs of whole lines of about 64 kB, without the end of the last line of each.
+        """Yield whole lines, about 64 kB at a time, without the newline of the last one.
 
-        A line longer than 16 MiB is skipped with a note and yielded empty, so that counting lines stays right; so is
-        what NULs took of a line.
+        A line longer than 16 MiB is skipped with a note and yielded as an empty line, so that line numbers stay right.
+        So is a line that NULs overwrote.
         """
         tail: list[bytes] = []
         size, dropping = 0, False
@@ -125,16 +127,16 @@ class Source:
             yield self._without_nuls(last)
 
     def numbered(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (number, line without its end); one longer than 16 MiB is skipped with a note and yielded empty."""
+        """Yield (number, line without its newline) of the lines that `chunks` yields."""
         for chunk in self.chunks():
             lines = chunk.split(b"\n")
             yield from enumerate(lines, self.line)
             self.line += len(lines)
 
     def _without_nuls(self, chunk: bytes) -> bytes:
-        """Leave out, and tell, what NULs took of whole lines: all of a line but a JSON object that follows them.
+        """Return lines without those that hold NULs, with a note on each; a JSON object after the NULs is kept.
 
-        Of anything else nobody can tell whether it is whole, and half a number is a wrong number.
+        Anything else may be incomplete, and half a number is a wrong number.
         """
         if not NULS.search(chunk):
             return chunk
@@ -162,9 +164,9 @@ class Source:
         return b"".join(parts)
 
     def file(self, limit: int) -> tuple[BinaryIO, Path | None]:
-        """Return the whole input as a file to seek in, and its path where it is a plain file on disk.
+        """Return the whole input as a seekable file, and its path if it is an uncompressed file on disk.
 
-        Raises DoctorError when it has to be held in memory (stdin, compressed) and is more than `limit` bytes.
+        Raises DoctorError if it has to be read into memory (stdin, compressed) and is larger than `limit` bytes.
         """
         self.head()
         if self._stream is None and self._plain and self._seekable:
@@ -184,19 +186,22 @@ class Source:
             blocks = self._unpacked(self._raw())
             first = _at_least(blocks, 256)
             everything = chain([first], blocks)
-            # Bytes of a binary container must stay as they are; parts of them may look like UTF-16.
+            # The bytes of a binary container must not change, and may look like UTF-16.
             self._binary = sniff_binary(first, self.path) is not None
             self._rest = filter(None, everything) if self._binary else self._begun(_as_utf8(everything))
         return self._rest
 
     def _begun(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """Leave out the NULs and blank lines that a text begins with; their lines count."""
+        """Yield a text without the NULs and blank lines at its beginning, whose lines are counted."""
         for block in blocks:
-            rest = self._leading.without(block)
-            if self._leading.size > ENDLESS:
+            # translate() takes a tenth of the time of lstrip().
+            rest = block.lstrip(_BLANK) if block.translate(None, _BLANK) else b""
+            skipped = len(block) - len(rest)
+            self._leading += skipped
+            self.line += block.count(b"\n", 0, skipped)
+            if self._leading > ENDLESS:
                 raise DoctorError(f"{self.path} holds nothing in its first {ENDLESS >> 20:,} MiB")
             if rest:
-                self.line = 1 + self._leading.lines
                 if self.blank:
                     text = f"begins with {self.blank:,} bytes of NULs or blank lines, as after copytruncate"
                     self.notes.tell("leading", f"{text}; skipped", self.line)
@@ -222,72 +227,28 @@ class Source:
         first = _at_least(raw, 4)
         blocks = chain([first], raw)
         self._plain = not first.startswith((_GZIP, _ZSTD))
+        if self._plain:
+            return blocks
+        feed = io.BufferedReader(_Feed(blocks))
         if first.startswith(_GZIP):
-            return self._gunzipped(blocks)
-        if first.startswith(_ZSTD):
-            return self._unzstd(blocks)
-        return blocks
+            return self._decompressed(gzip.GzipFile(fileobj=feed).read1, (OSError, zlib.error))
+        return self._decompressed(*_zstd(feed, self.path))
 
-    def _gunzipped(self, raw: Iterator[bytes]) -> Iterator[bytes]:
-        engine = zlib.decompressobj(wbits=31)
-        for packed in raw:
-            data = packed
-            while data:
-                if engine.eof:  # another member follows
-                    engine = zlib.decompressobj(wbits=31)
-                try:
-                    block = engine.decompress(data, BLOCK)  # bounded: a few bytes may unpack to gigabytes
-                except zlib.error as error:
-                    self._lost("damaged", error)
-                    return
-                if block:
-                    yield block
-                data = engine.unused_data.lstrip(b"\0") if engine.eof else engine.unconsumed_tail
-        rest = engine.flush()
-        if rest:
-            yield rest
-        if not engine.eof:
-            self._lost("cut off", "no end of stream")
-
-    def _unzstd(self, raw: Iterator[bytes]) -> Iterator[bytes]:
-        zstd = _zstd_module(self.path)
-        feed = io.BufferedReader(_Feed(raw))
-        if hasattr(zstd, "ZstdFile"):
-            stream = zstd.ZstdFile(feed)
-        else:
-            stream = zstd.ZstdDecompressor().stream_reader(feed, read_across_frames=True)
+    def _decompressed(self, read: Callable[[int], bytes], damage: tuple[type[Exception], ...]) -> Iterator[bytes]:
+        """Yield decompressed blocks of bounded size: a few bytes may stand for gigabytes."""
         try:
-            yield from iter(lambda: stream.read(BLOCK), b"")
-        except EOFError as error:
-            self._lost("cut off", error)
-        except zstd.ZstdError as error:
+            yield from iter(lambda: read(BLOCK), b"")
+        except EOFError:
+            self._lost("cut off", "no end of stream")
+        except damage as error:
             self._lost("damaged", error)
 
     def _lost(self, how: str, why: object) -> None:
         self.notes.tell("compression", f"the compressed data is {how}, and the rest of it lost: {why}", kind="lost")
 
 
-class Leading:
-    """The NULs and blank lines that a text begins with, counted as they are left out."""
-
-    __slots__ = ("lines", "size")
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.lines = 0
-
-    def without(self, block: bytes) -> bytes:
-        """Return what follows the blank bytes at the beginning of a block, and count those; b"" for nothing else."""
-        # translate() takes a tenth of the time of lstrip().
-        rest = block.lstrip(_BLANK) if block.translate(None, _BLANK) else b""
-        skipped = len(block) - len(rest)
-        self.size += skipped
-        self.lines += block.count(b"\n", 0, skipped)
-        return rest
-
-
 class _Feed(io.RawIOBase):
-    """Blocks as a file, for decompressors that want one."""
+    """Blocks as a file, which decompressors need."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks = blocks
@@ -304,12 +265,16 @@ class _Feed(io.RawIOBase):
         return size
 
 
-def _zstd_module(path: str) -> Any:  # noqa: ANN401 - whichever of three modules is there
+def _zstd(feed: BinaryIO, path: str) -> tuple[Callable[[int], bytes], tuple[type[Exception], ...]]:
+    """Return a function that reads decompressed bytes, and the errors it raises, from whichever module is installed."""
     for name in ("compression.zstd", "backports.zstd", "zstandard"):
         try:
-            return import_module(name)
+            zstd = import_module(name)
         except ImportError:
             continue
+        if hasattr(zstd, "ZstdFile"):
+            return zstd.ZstdFile(feed).read, (zstd.ZstdError,)
+        return zstd.ZstdDecompressor().stream_reader(feed, read_across_frames=True).read, (zstd.ZstdError,)
     raise DoctorError(
         f"{path} is compressed with zstd, which this Python cannot read by itself",
         hint="pip install zstandard, or unpack the file first: zstd -d FILE",
@@ -324,7 +289,7 @@ def _at_least(blocks: Iterator[bytes], size: int) -> bytes:
 
 
 def _as_utf8(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Re-encode UTF-16 and UTF-32; drop the byte order mark; let anything else pass as it is."""
+    """Yield UTF-16 and UTF-32 as UTF-8, and any other text unchanged, without its byte order mark."""
     first = _at_least(blocks, 256)
     mark, encoding = next(((mark, name) for mark, name in _BOMS if first.startswith(mark)), (b"", _unmarked(first)))
     everything = chain([first[len(mark) :]], blocks)
@@ -338,7 +303,7 @@ def _as_utf8(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _unmarked(first: bytes) -> str:
-    """Guess the encoding of text without a mark: in UTF-16 every other byte of ASCII text is NUL, the rest is not."""
+    """Return the encoding of text without a mark: every other byte of ASCII text in UTF-16 is NUL."""
     even, odd = first[0:256:2], first[1:256:2]
     if len(odd) < 2:
         return "utf-8"

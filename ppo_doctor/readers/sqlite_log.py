@@ -76,7 +76,6 @@ def read(source: Source) -> Iterator[Item]:
             yield from runs(database, source)
     except (sqlite3.Error, *DAMAGE) as error:
         raise DoctorError(f"{source.path} is a damaged database: {error}", hint=_OF_DAMAGE) from error
-    yield from source.notes.notes()
 
 
 def rows(

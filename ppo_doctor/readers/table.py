@@ -1,4 +1,4 @@
-"""The result of a reader: columns of one key layout at a time."""
+"""The results of readers: tables of records with the same keys, and configurations."""
 
 from __future__ import annotations
 
@@ -13,64 +13,63 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import FloatArray, IntArray, SourceRef
     from ppo_doctor.model.words import ConfigValue
 
-#: The one key of a configuration that only says where a code cell of a notebook begins.
+#: The only key of a configuration that marks the beginning of a code cell in a notebook.
 CELL = "notebook cell"
-#: Decimals of a 0 that is printed with a power of ten: what is not 0 would show.
+#: Decimals of a 0 that is printed with an exponent, where any other number would be visible.
 SCIENTIFIC = 300
 #: Columns whose values name a run when a log holds several.
 RUN_KEYS = ("run", "run_id", "run_name", "seed", "exp_name", "experiment", "trial", "trial_id")
-#: Columns whose values name the method that a record is of, and the one key of a configuration that only says of which
-#: method the records from its line on are.
+#: Columns whose values name the method of a record, and the only key of a configuration that names the method of the
+#: records that follow.
 METHOD_KEYS = ("algo", "algorithm", "method", "alg")
 SECTION = "section of a method"
-#: What a column is called that has no name.
+#: The name of a column in a table without a header.
 NUMBERED = re.compile(r"column_(\d+)")
 
 
 @frozen(eq=False)
 class Table:
-    """Records of one source that hold the same keys, as dense columns in native names.
+    """Records of one source with the same keys, as dense columns under the names of the trainer.
 
-    `records` (0-based place of each record in its source, strictly increasing) and `lines` (1-based line, or record
-    number where a container has no lines) have shape [rows], and so has every column. A record whose keys differ goes
-    into another table; tables of one source may interleave, `records` tells the order. NaN and infinity are values; a
-    missing cell is an absent key, so never a NaN.
+    `records` (0-based position of each record in its source, strictly increasing), `lines` (1-based line, or the record
+    number in a container without lines) and every column have shape [rows]. A record with other keys is in another
+    table; the records of several tables may interleave. NaN and infinity are values; a missing cell is never a NaN.
     """
 
     path: str
     records: IntArray
     lines: IntArray
     columns: Mapping[str, FloatArray]
-    #: most decimals ever printed in a column, where the reader saw the text (a bound on its resolution)
+    #: number of decimals of each column that was printed in a fixed notation, which bounds its resolution
     decimals: Mapping[str, int] = field(default_factory=dict)
-    #: text cells by key: (record, text); all of those that name a run, of others as many as the reader keeps
+    #: text cells by key as (record, text): all that name a run, and a bounded number of others
     texts: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)
-    #: how many text cells of a key stand beyond those in `texts`
+    #: number of text cells of a key that are not in `texts`
     texts_left: Mapping[str, int] = field(default_factory=dict)
-    #: keys of these records whose columns were not kept, because they can mean nothing to anyone
+    #: keys of these records whose columns were dropped, because nothing uses them
     others: frozenset[str] = frozenset()
 
 
 @frozen
 class EmbeddedConfig:
-    """A training configuration that stood inside the log; nested keys joined by a dot."""
+    """A training configuration inside a log, with nested keys joined by a dot."""
 
     values: Mapping[str, ConfigValue]
     source: SourceRef
 
 
 def numbered_columns(keys: Iterable[str]) -> int:
-    """Return how many columns a table without a header has, which are called by their numbers; 0 for any other."""
-    found = [NUMBERED.fullmatch(key) for key in keys]
-    return max((int(match[1]) for match in found if match), default=0) if all(found) else 0
+    """Return the number of columns of a table without a header, whose columns are numbered; 0 for any other table."""
+    matches = [NUMBERED.fullmatch(key) for key in keys]
+    return max((int(match[1]) for match in matches if match), default=0) if all(matches) else 0
 
 
-#: A name that ends in a number: one of several environments, workers or agents that take turns.
+#: A name that ends in a number, as of one of several environments, workers or agents that take turns.
 _ONE_OF_SEVERAL = re.compile(r"(.*\w)[ _./-](\d{1,4})")
 
 
 def of_several(tables: Iterable[Table]) -> list[Table]:
-    """Return tables in which names that differ in their last number, of which no record has two, are one name."""
+    """Return tables with one name for names that differ only in their last number, if no record has two of them."""
     held = list(tables)
     stems: dict[str, set[str]] = {}
     for key in frozenset().union(*(table.columns for table in held)):

@@ -1,7 +1,7 @@
 """Event files of TensorBoard: scalars of every kind, and settings of the text and hparams plugins.
 
-Most events of a file differ only in tag, time, step and value. Their layout is learned from the first of a kind, and
-all others like it are decoded together.
+Most events of a file differ only in tag, time, step and value. The first event of a kind is decoded to learn its
+layout, and all others of that kind are decoded together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ppo_doctor.model.run import SourceRef
 from ppo_doctor.readers.event import BFLOAT16, WireError, event, hparams
 from ppo_doctor.readers.points import Points, written
 from ppo_doctor.readers.table import EmbeddedConfig
-from ppo_doctor.readers.tfrecord import Framer, rows
+from ppo_doctor.readers.tfrecord import batches, rows
 from ppo_doctor.readers.values import settings_in
 
 if TYPE_CHECKING:
@@ -45,15 +45,21 @@ _STAMP = re.compile(r"tfevents\.(\d+)(.*)")
 
 
 def read(source: Source) -> Iterator[Item]:
-    """Yield the scalars of an event file by step, then its settings, then what was lost."""
-    decoder = Decoder(source)
-    for block in source.blocks():
-        yield from decoder.feed(block)
-    yield from decoder.finish()
+    """Yield the scalars of an event file by step, then its settings."""
+    decoder = _Decoder(source)
+    for batch in batches(source.blocks(), source.notes):
+        decoder.take(batch)
+        if decoder.points.full:
+            yield from decoder.points.tables(final=False)
+    yield from decoder.points.tables()
+    yield from decoder.configs
+    if decoder.others:
+        text = f"values that are no scalars (histograms, images, text) and were not read: {decoder.others:,}"
+        source.notes.tell("no scalars", text)
 
 
 def order(paths: Iterable[Path]) -> list[list[Path]]:
-    """Return event files by folder, those of each folder in the order in which they were begun.
+    """Return event files by folder, those of each folder in the order of their start.
 
     A folder is one run, resumed once per further file: writers put the Unix time of their start into the name.
     """
@@ -73,7 +79,7 @@ def _begun(path: Path) -> tuple[int, tuple[tuple[bool, int, str], ...]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Kind:
-    """Events built alike: `octets & mask == pattern` tells them, and what differs stands where it says."""
+    """Events with the same layout, for which `octets & mask == pattern`, and the offsets of what differs."""
 
     mask: Octets
     pattern: Octets
@@ -85,49 +91,32 @@ class _Kind:
     tag_at: tuple[int, int] | None
 
 
-class Decoder:
-    """Takes the bytes of an event file as they come; hands on tables, settings and notes."""
+class _Decoder:
+    """Collects the scalars and the settings of the events of a file."""
 
     def __init__(self, source: Source) -> None:
         self._path = source.path
         self._notes = source.notes
-        self._framer = Framer(source.notes)
-        self._points = Points(source.path, source.notes)
+        self.points = Points(source.path, source.notes)
+        self.configs: list[EmbeddedConfig] = []
+        #: number of values that are neither scalars nor text
+        self.others = 0
         self._kinds: dict[int, list[_Kind]] = {}
         self._by_bytes: dict[bytes, int] = {}
-        self._configs: list[EmbeddedConfig] = []
         self._seen: list[dict[str, ConfigValue]] = []
-        self._others = 0
 
-    def feed(self, block: bytes) -> Iterator[Item]:
-        """Take the next bytes; yield tables whenever enough have come together."""
-        for batch in self._framer.feed(block):
-            self._take(batch)
-        if self._points.full:
-            yield from self._points.tables(final=False)
-
-    def finish(self) -> Iterator[Item]:
-        """Yield the rest, the settings, and the notes."""
-        for batch in self._framer.finish():
-            self._take(batch)
-        yield from self._points.tables()
-        yield from self._configs
-        if self._others:
-            text = f"values that are no scalars (histograms, images, text) and were not read: {self._others:,}"
-            self._notes.tell("no scalars", text)
-        yield from self._notes.notes()
-
-    def _take(self, batch: Batch) -> None:
+    def take(self, batch: Batch) -> None:
+        """Read the events of a batch."""
         found: _Found = []
         for size, group in by_value(batch.sizes):
             self._alike(batch, int(size), group, found)
         if found:
             tags, steps, values, walls, numbers = (np.concatenate(part) for part in zip(*found, strict=True))
             order = np.argsort(numbers, kind="stable")
-            self._points.add(tags[order], steps[order], values[order], walls[order], numbers[order])
+            self.points.add(tags[order], steps[order], values[order], walls[order], numbers[order])
 
     def _alike(self, batch: Batch, size: int, group: IntArray, found: _Found) -> None:
-        """Read the records of one length: kind by kind, each kind's first one by hand."""
+        """Read the records of one length, kind by kind."""
         numbers, starts = batch.numbers[group], batch.starts[group]
         left = np.arange(len(group))
         if size <= _LONGEST_KIND:
@@ -138,7 +127,7 @@ class Decoder:
             self._by_hand(batch.data[start : start + size], int(numbers[place]), found)
 
     def _by_kind(self, octets: Octets, numbers: IntArray, kinds: list[_Kind], found: _Found) -> IntArray:
-        """Read the records that are of a kind, learning new kinds on the way; return the places of the others."""
+        """Read the records of known kinds, learning new kinds; return the indices of the other records."""
         left = np.arange(len(octets))
         odd: list[int] = []
         tried = 0
@@ -180,7 +169,7 @@ class Decoder:
             pattern=octets & mask,
             step_at=one.step_at,
             wall_at=one.wall_at,
-            values=tuple((self._points.tag(value.tag), value.at, value.kind) for value in one.values),
+            values=tuple((self.points.tag(value.tag), value.at, value.kind) for value in one.values),
             tag_at=tag_at,
         )
 
@@ -196,7 +185,7 @@ class Decoder:
             found.append((tags, steps.view(np.int64), _numbers(octets, what, at), walls, numbers))
 
     def _tags(self, octets: Octets, start: int, stop: int) -> IntArray:
-        """Return the number of the tag that stands in each row at that place."""
+        """Return the number of the tag at that range of each row."""
         cells = octets[:, start:stop]
         if (cells == cells[0]).all():
             return np.full(len(cells), self._tag(cells[0].tobytes()), dtype=np.int64)
@@ -207,7 +196,7 @@ class Decoder:
     def _tag(self, raw: bytes) -> int:
         number = self._by_bytes.get(raw)
         if number is None:
-            number = self._by_bytes[raw] = self._points.tag(raw.decode("utf-8", "replace"))
+            number = self._by_bytes[raw] = self.points.tag(raw.decode("utf-8", "replace"))
         return number
 
     def _by_hand(self, data: bytes, number: int, found: _Found) -> None:
@@ -228,23 +217,23 @@ class Decoder:
         values = np.array([value.number for value in scalars], dtype=np.float64)
         single = np.array([value.kind == "<f4" for value in scalars])
         values[single] = written(values[single].astype(np.float32))
-        tags = np.array([self._points.tag(value.tag) for value in scalars], dtype=np.int64)
+        tags = np.array([self.points.tag(value.tag) for value in scalars], dtype=np.int64)
         places = np.full(count, number, dtype=np.int64)
         found.append((tags, np.full(count, one.step, dtype=np.int64), values, np.full(count, one.wall_time), places))
 
     def _other(self, value: Value) -> None:
-        """Take a value that is no scalar: settings, or something that is only counted."""
+        """Read the settings in a value that is no scalar; count it if it holds none and is no text."""
         settings: dict[str, ConfigValue] = {}
         if value.plugin == "hparams":
             settings = {**hparams(value.content)}
         elif value.texts and not value.tag.startswith(_MODEL):
             settings = settings_in(value.texts[0])
         elif not value.texts:
-            self._others += 1
+            self.others += 1
         if settings and settings not in self._seen:
             self._seen.append(settings)
             # Without a place: a line would mark the begin of another run.
-            self._configs.append(EmbeddedConfig(values=settings, source=SourceRef(path=self._path, key=value.tag)))
+            self.configs.append(EmbeddedConfig(values=settings, source=SourceRef(path=self._path, key=value.tag)))
 
 
 def _width(kind: str) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from ppo_doctor.model.arrays import by_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -42,7 +42,7 @@ _FORMAT, _FIRST = b"brain.Event:", 64
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
-    """Sound records: `data[start:start + size]` holds the payload of each, `numbers` count from 1 over the file."""
+    """Undamaged records, with payloads `data[start:start + size]` and numbers that count from 1 over the file."""
 
     data: bytes
     starts: IntArray
@@ -50,14 +50,25 @@ class Batch:
     numbers: IntArray
 
 
-class Framer:
-    """Takes a record file in blocks and hands on its sound records; damage goes to the notes, with its offset."""
+def batches(blocks: Iterable[bytes], notes: Ledger) -> Iterator[Batch]:
+    """Yield the undamaged records of a file that comes in blocks; damage becomes notes with its offset."""
+    framer = _Framer(notes)
+    for block in blocks:
+        framer.blocks.append(block)
+        framer.held += len(block)
+        if framer.held >= framer.wanted:
+            yield from framer.work(final=False)
+    yield from framer.work(final=True)
+
+
+class _Framer:
+    """Divides the bytes of a file, as far as they are there, into records."""
 
     def __init__(self, notes: Ledger) -> None:
         self._notes = notes
-        self._blocks: list[bytes] = []
-        self._held = 0
-        self._wanted = CHUNK
+        self.blocks: list[bytes] = []
+        #: bytes in the blocks, and how many are needed before it is worth looking for records
+        self.held, self.wanted = 0, CHUNK
         #: offset of the held bytes in the file, and number of the next record
         self._offset = 0
         self._number = 1
@@ -65,30 +76,20 @@ class Framer:
         self._lost_at: int | None = None
         self._begins = False
 
-    def feed(self, block: bytes) -> Iterator[Batch]:
-        """Take the next bytes; yield a batch whenever enough have come together."""
-        self._blocks.append(block)
-        self._held += len(block)
-        if self._held >= self._wanted:
-            yield from self._work(final=False)
-
-    def finish(self) -> Iterator[Batch]:
-        """Yield the rest; bytes of a record that never ended are accounted for."""
-        yield from self._work(final=True)
-
-    def _work(self, *, final: bool) -> Iterator[Batch]:
-        data = b"".join(self._blocks)
+    def work(self, *, final: bool) -> Iterator[Batch]:
+        """Yield the records in the blocks; `final` means that no more bytes follow."""
+        data = b"".join(self.blocks)
         if not self._offset:
             self._begins = _FORMAT in data[:_FIRST]
         records, at = self._records(data, final=final)
         if records:
             starts, sizes, numbers = np.array(records, dtype=np.int64).T
             yield from self._batch(data, starts, sizes, numbers)
-        self._blocks = [data[at:]] if at < len(data) else []
-        self._held = len(data) - at
+        self.blocks = [data[at:]] if at < len(data) else []
+        self.held = len(data) - at
         self._offset += at
         if final and self._lost_at is not None:
-            self._found(self._offset + self._held)
+            self._found(self._offset + self.held)
 
     def _records(self, data: bytes, *, final: bool) -> tuple[list[tuple[int, int, int]], int]:
         """Return start, size and number of the records between damage, and where the next bytes go on."""
@@ -130,9 +131,9 @@ class Framer:
     def _unfinished(self, data: bytes, at: int, *, final: bool) -> None:
         """Wait for the rest of the record at which the bytes end, or account for it."""
         left = len(data) - at
-        self._wanted = CHUNK
+        self.wanted = CHUNK
         if left >= HEADER and not final:
-            self._wanted = max(CHUNK, HEADER + _LENGTH(data, at)[0] + FOOTER)
+            self.wanted = max(CHUNK, HEADER + _LENGTH(data, at)[0] + FOOTER)
         if final and left:
             detail = f"{left:,} bytes from byte {self._offset + at:,}"
             self._notes.skip("the last record is cut off", self._number, detail=detail)
@@ -191,7 +192,7 @@ def _payloads_fit(data: bytes, starts: IntArray, sizes: IntArray) -> BoolArray:
 
 
 def _next_record(data: bytes, at: int) -> int | None:
-    """Return the next place from `at` on at which a length fits its checksum."""
+    """Return the next offset from `at` on at which a length fits its checksum."""
     span = _FIRST_SEARCH
     while len(data) - at >= HEADER:
         window = np.frombuffer(data[at : at + span], dtype=np.uint8)

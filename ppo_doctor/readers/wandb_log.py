@@ -23,7 +23,7 @@ from ppo_doctor.readers.table import EmbeddedConfig
 from ppo_doctor.readers.values import Values, config_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ppo_doctor.readers import Item
     from ppo_doctor.readers.notes import Ledger
@@ -42,12 +42,22 @@ LONGEST = 64 << 20
 _SEARCH = 256 << 20
 
 
-class Chunks:
-    """Takes a file in blocks of any size and hands on its records as (number, bytes); damage goes to the notes."""
+def records(blocks: Iterable[bytes], notes: Ledger) -> Iterator[tuple[int, bytes]]:
+    """Yield the (number, bytes) of each undamaged record of a file that comes in blocks; damage becomes notes."""
+    chunks = _Chunks(notes)
+    for block in blocks:
+        chunks.data += block
+        yield from chunks.work(final=False)
+    yield from chunks.work(final=True)
+    chunks.end()
+
+
+class _Chunks:
+    """Divides the bytes of a file, as far as they are there, into chunks, and joins those of a record."""
 
     def __init__(self, notes: Ledger) -> None:
         self._notes = notes
-        self._data = b""
+        self.data = b""
         #: offset of the held bytes in the file
         self._offset = 0
         self._number = 1
@@ -55,65 +65,60 @@ class Chunks:
         self._size = 0
         self._budget = _SEARCH
 
-    def feed(self, block: bytes) -> Iterator[tuple[int, bytes]]:
-        """Take the next bytes; yield the records that they complete."""
-        self._data += block
-        yield from self._work(final=False)
-
-    def finish(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the rest; bytes of a record that never ended are accounted for."""
-        yield from self._work(final=True)
+    def end(self) -> None:
+        """Add a note on a record that never ended."""
         if self._parts:
             self._drop("the last record is cut off", f"{self._size:,} bytes of it are there")
 
-    def _work(self, *, final: bool) -> Iterator[tuple[int, bytes]]:
+    def work(self, *, final: bool) -> Iterator[tuple[int, bytes]]:
+        """Yield the records that the bytes complete; `final` means that no more bytes follow."""
         at = max(0, _FILE_HEADER - self._offset)
-        if len(self._data) < at:
+        if len(self.data) < at:
             return
-        while at < len(self._data):
+        while at < len(self.data):
             end = _end_of_block(self._offset + at) - self._offset
             if end - at < HEADER:  # too little for a chunk: the writer left it blank
-                if end > len(self._data):
+                if end > len(self.data):
                     break
                 at = end
                 continue
             stop = self._chunk(at, end)
             if stop is not None:
-                yield from self._take(self._data[at + HEADER : stop], self._data[at + HEADER - 1])
+                yield from self._take(self.data[at + HEADER : stop], self.data[at + HEADER - 1])
                 at = stop
                 continue
-            if min(end, at + HEADER + self._length(at)) > len(self._data) and not final:
+            if min(end, at + HEADER + self._length(at)) > len(self.data) and not final:
                 break  # more bytes may complete it
-            if end > len(self._data) and not final and not self._trusted(at, end):
+            if end > len(self.data) and not final and not self._trusted(at, end):
                 break
-            at = self._past_damage(at, min(end, len(self._data)), final=final)
-        self._data = self._data[at:]
+            at = self._past_damage(at, min(end, len(self.data)), final=final)
+        self.data = self.data[at:]
         self._offset += at
 
     def _length(self, at: int) -> int:
-        return int.from_bytes(self._data[at + 4 : at + 6], "little") if len(self._data) - at >= HEADER else BLOCK
+        return int.from_bytes(self.data[at + 4 : at + 6], "little") if len(self.data) - at >= HEADER else BLOCK
 
     def _chunk(self, at: int, end: int) -> int | None:
-        """Return where a sound chunk that begins at `at` ends, or None."""
-        if len(self._data) - at < HEADER:
+        """Return the end of an undamaged chunk that begins at `at`, or None."""
+        if len(self.data) - at < HEADER:
             return None
-        checksum, size, kind = _CHUNK.unpack_from(self._data, at)
+        checksum, size, kind = _CHUNK.unpack_from(self.data, at)
         stop = at + HEADER + size
-        if not _FULL <= kind <= _LAST or stop > end or stop > len(self._data):
+        if not _FULL <= kind <= _LAST or stop > end or stop > len(self.data):
             return None
         self._budget -= size
-        return stop if zlib.crc32(memoryview(self._data)[at + HEADER - 1 : stop]) == checksum else None
+        return stop if zlib.crc32(memoryview(self.data)[at + HEADER - 1 : stop]) == checksum else None
 
     def _trusted(self, at: int, end: int) -> bool:
-        """Tell whether a sound chunk follows where the length of a damaged one says."""
+        """Return whether an undamaged chunk follows at the end of a damaged one, by its length."""
         return self._chunk(at + HEADER + self._length(at), end) is not None
 
     def _past_damage(self, at: int, end: int, *, final: bool) -> int:
-        """Account for a damaged chunk; return the place of the next sound one, or the end of the block."""
+        """Note a damaged chunk; return the beginning of the next undamaged one, or the end of the block."""
         after = at + HEADER + self._length(at)
         whole = _end_of_block(self._offset + at) - self._offset
         found = after if after < end and self._chunk(after, end) is not None else self._search(at + 1, end)
-        torn = found == end == len(self._data) and final and after > end
+        torn = found == end == len(self.data) and final and after > end
         why = "the last record is cut off" if torn else "its checksum does not fit its content"
         self._drop(why, f"{found - at:,} bytes from byte {self._offset + at:,}")
         return found if found < end or end == whole else end
@@ -166,42 +171,29 @@ _OWN = "_wandb"
 
 
 def read(source: Source) -> Iterator[Item]:
-    """Yield the history of a run, then its configuration, then what was lost."""
-    decoder = Decoder(source)
-    for block in source.blocks():
-        yield from decoder.feed(block)
-    yield from decoder.finish()
+    """Yield the history of a run, then its configuration."""
+    decoder = _Decoder(source)
+    for number, data in records(source.blocks(), source.notes):
+        decoder.take(number, data)
+        if decoder.packer.full:
+            yield from decoder.packer.flush()
+    yield from decoder.packer.flush()
+    if decoder.config:
+        # Without a place: a line would mark the begin of another run.
+        yield EmbeddedConfig(values=config_values(decoder.config), source=SourceRef(path=source.path))
 
 
-class Decoder:
-    """Takes the bytes of a run file as they come; hands on tables, settings and notes."""
+class _Decoder:
+    """Collects the history and the configuration in the records of a run."""
 
     def __init__(self, source: Source) -> None:
-        self._path = source.path
         self._notes = source.notes
-        self._chunks = Chunks(source.notes)
-        self._packer = Packer(source.path, source.notes)
+        self.packer = Packer(source.path, source.notes)
         self._values = Values(source.notes)
-        self._config: dict[str, Any] = {}
+        self.config: dict[str, Any] = {}
 
-    def feed(self, block: bytes) -> Iterator[Item]:
-        """Take the next bytes; yield tables whenever enough have come together."""
-        for number, data in self._chunks.feed(block):
-            self._take(number, data)
-        if self._packer.full:
-            yield from self._packer.flush()
-
-    def finish(self) -> Iterator[Item]:
-        """Yield the rest, the configuration, and the notes."""
-        for number, data in self._chunks.finish():
-            self._take(number, data)
-        yield from self._packer.flush()
-        if self._config:
-            # Without a place: a line would mark the begin of another run.
-            yield EmbeddedConfig(values=config_values(self._config), source=SourceRef(path=self._path))
-        yield from self._notes.notes()
-
-    def _take(self, number: int, data: bytes) -> None:
+    def take(self, number: int, data: bytes) -> None:
+        """Read a record of the file."""
         try:
             for field, kind, start, stop, _ in fields(data, 0, len(data)):
                 if kind == BYTES:
@@ -236,14 +228,14 @@ class Decoder:
         self._drop_media(record, number)
         if record.keys() - {_STEP}:
             # Sorted: the client writes each record's keys in an order of its own, and a layout is a sequence of keys.
-            self._packer.add(number, *self._values.flat(dict(sorted(record.items())), number))
+            self.packer.add(number, *self._values.flat(dict(sorted(record.items())), number))
 
     def _configure(self, number: int, data: bytes, start: int, stop: int) -> None:
         for field, kind, a, b, _ in fields(data, start, stop):
             if field == 1 and kind == BYTES:
                 keys, value = _item(data, a, b)
                 if keys and keys[0] != _OWN:
-                    self._put(self._config, number, keys, value)
+                    self._put(self.config, number, keys, value)
 
     def _put(self, record: dict[str, Any], number: int, keys: list[str], written: str) -> None:
         key = ".".join(keys)
@@ -255,7 +247,7 @@ class Decoder:
         record[key] = value
 
     def _drop_media(self, record: dict[str, Any], number: int) -> None:
-        """Leave out histograms, images and tables, whether they stand as one object or as one key per part."""
+        """Remove histograms, images and tables, whether they are one object or one key per part."""
         whole = [key for key, value in record.items() if isinstance(value, dict) and _TYPE in value]
         split = [key.removesuffix(f".{_TYPE}") for key in record if key.endswith(f".{_TYPE}")]
         for key in [*whole, *split]:

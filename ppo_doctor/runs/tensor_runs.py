@@ -15,7 +15,7 @@ from ppo_doctor.model import arrays
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.metrics import loggable, unit
 from ppo_doctor.model.run import EXACT, Axis, Fact, Note, Resolution, Run, Series, SourceRef, SourceSummary
-from ppo_doctor.readers.tensors.archives import archives_in, read_archive
+from ppo_doctor.readers.tensors import archives_in, read_archive
 from ppo_doctor.readers.tensors.naming import parse_overrides, roles_of, without_row
 from ppo_doctor.runs.dumps import checkpoints, dump_run
 from ppo_doctor.runs.dumps.batches import updates_of

@@ -28,7 +28,7 @@ from typing import Any
 
 from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.source import Source
-from ppo_doctor.readers.tfrecord import FOOTER, HEADER, Batch, Framer
+from ppo_doctor.readers.tfrecord import FOOTER, HEADER, Batch, batches
 from tests.fuzz.mutations import inside
 from tests.fuzz.seeds import Seed, records
 
@@ -139,9 +139,8 @@ def _known(seed: Seed) -> frozenset[bytes]:
 def _pieces(kind: str, name: str, data: bytes) -> list[bytes]:
     """Return what a file is made of, each of which holds what it says: lines, however they are packed, or records."""
     if kind == "tfevents":
-        framer = Framer(Ledger(name))
-        batches = [*framer.feed(data), *framer.finish()]
-        return [batch.data[at - HEADER : at + size + FOOTER] for batch in batches for at, size in _places(batch)]
+        found = batches([data], Ledger(name))
+        return [batch.data[at - HEADER : at + size + FOOTER] for batch in found for at, size in _places(batch)]
     text = b"\n".join(line for _, line in Source(name, io.BytesIO(data)).numbered())
     return [line for line in text.replace(b"\r", b"\n").split(b"\n") if line.strip()]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import pairwise
 
 import pytest
 
 from ppo_doctor.model.run import Note
-from ppo_doctor.readers import READERS, read_source
+from ppo_doctor.readers import items_in, read_source
 from ppo_doctor.readers.source import Source
 from ppo_doctor.readers.table import EmbeddedConfig, Table
 
@@ -71,8 +70,7 @@ def read_back(data, container=None, name="log"):
     source = Source(name, io.BytesIO(data))
     if container is None:
         return gather(*read_source(source))
-    module, _, function = READERS[container].partition(":")
-    return gather(container, getattr(import_module(module), function)(source))
+    return gather(container, items_in(source, container))
 
 
 @pytest.fixture(scope="session")

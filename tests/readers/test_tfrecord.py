@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.run import Note
-from ppo_doctor.readers import read_source, tfevents, tfrecord
+from ppo_doctor.readers import items_in, read_source, tfrecord
 from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.source import Source
 from ppo_doctor.readers.table import Table
 from ppo_doctor.readers.tfrecord import crc32c
-from tests.readers.conftest import gather
+from tests.readers.conftest import gather, read_back
 from tests.readers.event_files import event, event_file, masked, record, scalar, version
 
 COUNT = 12
@@ -42,7 +42,7 @@ COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
 def read(data, name=NAME):
-    return gather("tfevents", tfevents.read(Source(name, io.BytesIO(data))))
+    return read_back(data, "tfevents", name)
 
 
 def steps(reading):
@@ -96,7 +96,7 @@ def test_many_flipped_bits(bits):
 @given(st.binary(max_size=2000))
 def test_any_bytes_give_records_or_notes(data):
     assume(not data.startswith(COMPRESSED))
-    assert all(isinstance(item, Table | Note) for item in tfevents.read(Source(NAME, io.BytesIO(data))))
+    assert all(isinstance(item, Table | Note) for item in items_in(Source(NAME, io.BytesIO(data)), "tfevents"))
 
 
 @given(st.binary(min_size=1, max_size=200))
@@ -108,12 +108,8 @@ def test_any_payload_in_a_sound_frame(payload):
 @given(st.lists(st.integers(1, len(DATA) - 1), max_size=8))
 def test_blocks_of_any_size_give_the_same(cuts):
     edges = [0, *sorted(cuts), len(DATA)]
-    decoder = tfevents.Decoder(Source(NAME, io.BytesIO()))
-    items = []
-    for start, stop in pairwise(edges):
-        items += decoder.feed(DATA[start:stop])
-    items += decoder.finish()
-    assert steps(gather("tfevents", items)) == list(range(1, COUNT))
+    found = tfrecord.batches([DATA[start:stop] for start, stop in pairwise(edges)], Ledger(NAME))
+    assert [number for batch in found for number in batch.numbers.tolist()] == list(range(1, COUNT + 1))
 
 
 @pytest.mark.parametrize("claim", [1 << 30, 10**18, (1 << 64) - 1, 60 << 20])
@@ -162,8 +158,7 @@ def test_what_damage_costs_does_not_grow_with_it(monkeypatch):
     for frame in frames[::2]:
         frame[9] ^= 1
     data = b"".join(frames)
-    framer = tfrecord.Framer(Ledger(NAME))
-    (batch,) = (*framer.feed(data), *framer.finish())
+    (batch,) = tfrecord.batches([data], Ledger(NAME))
     assert batch.numbers.tolist() == list(range(2, 6000, 2))
     assert sum(summed) < 4 * len(data)
 
@@ -184,7 +179,7 @@ def test_a_file_that_is_written_while_it_is_read(tmp_path):
     path = tmp_path / NAME
     path.write_bytes(DATA[: EDGES[6] + 7])
     source = Source(path)
-    items = tfevents.read(source)
+    items = items_in(source, "tfevents")
     source.head()
     with path.open("ab") as stream:
         stream.write(DATA[EDGES[6] + 7 :])
@@ -201,7 +196,7 @@ def test_a_long_file_is_not_held_in_memory(tmp_path, monkeypatch):
     with path.open("wb") as stream:
         for _ in range(500):
             stream.write(b"".join(frames))
-    items = tfevents.read(Source(path))
+    items = items_in(Source(path), "tfevents")
     next(items)  # imports and tables of checksums
     tracemalloc.start()
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import struct
 import zlib
@@ -12,11 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.model.run import Note
 from ppo_doctor.readers import wandb_log
-from ppo_doctor.readers.source import Source
-from ppo_doctor.readers.table import EmbeddedConfig, Table
-from tests.readers.conftest import gather
+from ppo_doctor.readers.notes import Ledger
+from tests.readers.conftest import read_back
 from tests.readers.event_files import field
 from tests.readers.wandb_files import BLOCK, HEADER, config, framed, history, item, leave, run, run_file
 
@@ -36,7 +33,7 @@ LONG, LONG_PLACES = framed(
 
 
 def read(data, name=NAME):
-    return gather("wandb", wandb_log.read(Source(name, io.BytesIO(data))))
+    return read_back(data, "wandb", name)
 
 
 def steps(reading):
@@ -160,8 +157,7 @@ def test_a_flipped_bit_among_large_records(bit):
 
 @given(st.binary(max_size=3000), st.booleans())
 def test_any_bytes_give_records_or_notes(junk, header):
-    items = wandb_log.read(Source(NAME, io.BytesIO((HEADER if header else b"\1") + junk)))
-    assert all(isinstance(entry, Table | Note | EmbeddedConfig) for entry in items)
+    read((HEADER if header else b"\1") + junk)
 
 
 @given(st.binary(max_size=100))
@@ -171,14 +167,10 @@ def test_any_record_in_a_sound_chunk(payload):
 
 @given(st.lists(st.integers(1, len(LONG) - 1), max_size=8))
 def test_blocks_of_any_size_give_the_same(cuts):
-    decoder = wandb_log.Decoder(Source(NAME, io.BytesIO()))
-    items = []
-    for start, stop in pairwise([0, *sorted(cuts), len(LONG)]):
-        items += decoder.feed(LONG[start:stop])
-    items += decoder.finish()
-    reading = gather("wandb", items)
-    assert steps(reading) == list(range(1, 9))
-    assert reading.notes == []
+    notes = Ledger(NAME)
+    blocks = [LONG[start:stop] for start, stop in pairwise([0, *sorted(cuts), len(LONG)])]
+    assert [number for number, _ in wandb_log.records(blocks, notes)] == list(range(1, 9))
+    assert not list(notes.notes())
 
 
 def test_the_search_for_a_sound_chunk_has_an_end(monkeypatch):

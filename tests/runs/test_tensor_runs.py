@@ -153,7 +153,7 @@ def test_advantages_per_sequence_and_ragged_rows_are_spread_over_tokens(tmp_path
     ]
     path = tmp_path / "train_data_step3.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    from ppo_doctor.readers.tensors.archives import read_archive
+    from ppo_doctor.readers.tensors import read_archive
     from ppo_doctor.runs.dumps import dump_run
 
     ragged = dump_run.measure(*with_roles([read_archive(path)]))

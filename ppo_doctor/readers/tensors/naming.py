@@ -11,7 +11,7 @@ from ppo_doctor.trainers.phrases import ARRAYS
 
 
 def role(name: str, overrides: Mapping[str, str] | None = None) -> str | None:
-    """Return what a tensor is by its name in the file alone, or None; `roles_of` tells more of a whole dump."""
+    """Return the role of a tensor by its name alone, or None; `roles_of` uses all names of a dump."""
     return roles_of([name], overrides)[name]
 
 
@@ -39,11 +39,11 @@ _SETTLED = (
 
 
 def roles_of(names: Iterable[str], overrides: Mapping[str, str] | None = None) -> dict[str, str | None]:
-    """Return name → what each tensor of a dump is, None for what is not understood.
+    """Return name → role for each tensor of a dump, None for a name that is not understood.
 
-    Numbers behind a dotted name are rows: "batch.old_log_probs.3" is old_log_prob. Beside `new_logp` a plain `logp` is
-    that of the rollout, and beside `adv_norm` a plain `adv` is the raw one.
-    `overrides` maps roles to names as given with `--map role=name`; a role that is given has no other tensor.
+    Numbers after a dotted name are rows: "batch.old_log_probs.3" is old_log_prob. If a dump also has `new_logp`, `logp`
+    is that of the rollout; if it also has `adv_norm`, `adv` is the raw one. `overrides` maps roles to names as given
+    with `--map role=name`; no other tensor has such a role.
     """
     given = overrides or {}
     chosen = {name: known for known, name in given.items()}
@@ -66,13 +66,13 @@ def roles_of(names: Iterable[str], overrides: Mapping[str, str] | None = None) -
 
 
 def _words(name: str, held: Sequence[str]) -> frozenset[str]:
-    """Return what a name says, by its meanings and its words, without a group that all of several have."""
+    """Return the meanings and the words of a name, without the groups that all names in `held` share."""
     shared = frozenset.intersection(*(parse(each).groups for each in held)) if len(held) > 1 else frozenset()
     said = parse(name)
     return said.concepts | (said.groups - shared) | frozenset(re.findall(r"[a-z]+", name.lower()))
 
 
-#: Names of a dump that begin, or end, in the same word, from here on: the word is of the dump, and of none of them.
+#: From this many names on, a word at the beginning or end of all of them belongs to the dump, and to none of them.
 MANY_ALIKE = 5
 _FIRST, _LAST = re.compile(r"^([A-Za-z]+)[_./]"), re.compile(r"[_./]([A-Za-z]+)$")
 
@@ -88,7 +88,7 @@ def _without_affix(names: Sequence[str]) -> dict[str, str]:
 
 
 def without_row(name: str) -> str:
-    """Return a name without the number of the row that it ends in, if it does."""
+    """Return a name without the number of a row at its end."""
     return re.sub(r"(\.\d+)+$", "", name)
 
 

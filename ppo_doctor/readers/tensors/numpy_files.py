@@ -1,4 +1,4 @@
-"""NumPy's `.npy` and `.npz`, memory-mapped; what would need unpickling is refused."""
+"""Read NumPy's `.npy` and `.npz`, memory-mapped; arrays that would need unpickling are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.literals import python_literal
-from ppo_doctor.model.run import Note, SourceRef
+from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.tensors.naming import role
 from ppo_doctor.readers.tensors.storages import MappedFile, Part, members
 from ppo_doctor.readers.tensors.tensor import (
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
     from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.readers.tensors.tensor import Storage
 
-#: NumPy itself reads no longer header without being told to.
+#: Longest header, which is also NumPy's default limit.
 LONGEST_HEADER = 10_000
-#: Words that name groups are numbered in memory.
+#: Largest array of texts that name groups, in bytes; they are numbered in memory.
 LARGEST_NAMES = 64 << 20
 _MAGIC = b"\x93NUMPY"
 _HEADER_KEYS = {"descr", "fortran_order", "shape"}
 _NUMBER = re.compile(r"[<>|=]?([?biufc])(\d+)?")
 _TEXT = re.compile(r"([<>|=]?)([US])(\d{1,6})")
-#: How packages of low-precision types write bfloat16, which NumPy knows as two bytes of anything.
+#: The type that packages of low-precision types write for bfloat16.
 _BFLOAT16 = "<V2"
-#: NumPy's spelling of a type, without byte order → its name; formats that are held as integers are not NumPy's.
+#: NumPy's code of a type, without byte order → its name.
 _NAMES = {raw_type(name).str.lstrip("<>|="): name for name in RAW if np.dtype(RAW[name]).name == name}
 _KEEP_APART = "save each array by itself, padded to one shape, or its rows one by one; objects are never unpickled"
 
 
 def read_npy(path: Path, size: int) -> Archive:
-    """Return the one array of an `.npy` file, under the name of the file."""
+    """Return the array of an `.npy` file under the name of the file."""
     collector = _Collector(path)
     collector.add(path.stem, MappedFile(path, size), size)
     return collector.archive("npy")
 
 
 def read_npz(path: Path, size: int) -> Archive:
-    """Return the arrays of an `.npz` file; stored members are mapped, deflated ones unpacked when they are asked for.
+    """Return the arrays of an `.npz` file; stored members are mapped, deflated ones are unpacked on demand.
 
     Raises DoctorError for damage and for arrays of objects.
     """
@@ -73,7 +73,7 @@ class _Collector:
         self._path = path
         self._tensors: dict[str, Tensor] = {}
         self._scalars: dict[str, ConfigValue] = {}
-        self._notes: list[Note] = []
+        self._notes = Ledger(str(path))
 
     def archive(self, container: str) -> Archive:
         return Archive(
@@ -81,14 +81,14 @@ class _Collector:
             container=container,
             tensors=self._tensors,
             scalars=self._scalars,
-            notes=tuple(self._notes),
+            notes=tuple(self._notes.notes()),
         )
 
     def note(self, text: str) -> None:
-        self._notes.append(Note(text=text, source=SourceRef(path=str(self._path)), kind="skipped"))
+        self._notes.tell("left out", text, kind="skipped")
 
     def add(self, name: str, storage: Storage, size: int) -> None:
-        """Take one array with its header; `size` is in bytes."""
+        """Add one array with its header; `size` is in bytes."""
         where = f"{self._path}: {name}"
         header, start = _header(where, storage, size)
         descr, shape = header["descr"], header["shape"]
@@ -128,7 +128,7 @@ class _Collector:
         self._scalars[name] = raw.decode(coding, "replace").rstrip("\0")
 
     def _groups(self, name: str, shape: tuple[int, ...], descr: str, body: Storage, size: int) -> None:
-        """Take words that name groups, as whole numbers."""
+        """Add texts that name groups, as integers."""
         width = np.dtype(descr).itemsize
         if not width or math.prod(shape) * width != size:
             raise DoctorError(f"{self._path}: {name} claims {math.prod(shape):,} words in {size:,} bytes", hint=DAMAGED)
@@ -139,7 +139,7 @@ class _Collector:
 
 
 def _kind(descr: str) -> str | None:
-    """Return the name of an element type, or None for what is no number or wider than we know."""
+    """Return the name of an element type, or None if it is no known type of numbers."""
     if descr == _BFLOAT16:
         return "bfloat16"
     found = _NUMBER.fullmatch(descr)
@@ -154,7 +154,8 @@ def _counts(where: str, shape: object) -> tuple[int, ...]:
 
 def _header(where: str, storage: Storage, size: int) -> tuple[dict[str, object], int]:
     """Return the header of an array and where its data begin (NumPy enhancement proposal 1)."""
-    head = _beginning(storage, min(size, LONGEST_HEADER + 12))
+    longest = min(size, LONGEST_HEADER + 12)
+    head = b"".join(piece.tobytes() for piece in storage.stream(0, longest, max(longest, 1)))
     if len(head) < 12 or not head.startswith(_MAGIC):
         raise DoctorError(f"{where} is cut off or no array", hint=DAMAGED)
     wide = head[6] > 1
@@ -170,7 +171,3 @@ def _header(where: str, storage: Storage, size: int) -> tuple[dict[str, object],
     if not isinstance(header, dict) or header.keys() != _HEADER_KEYS:
         raise DoctorError(f"{where} has a header without type or shape", hint=DAMAGED)
     return header, start
-
-
-def _beginning(storage: Storage, size: int) -> bytes:
-    return b"".join(piece.tobytes() for piece in storage.stream(0, size, max(size, 1)))

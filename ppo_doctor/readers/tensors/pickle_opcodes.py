@@ -1,7 +1,7 @@
-"""Follow a pickle of torch.save opcode by opcode, without unpickling it.
+"""Read a pickle of torch.save opcode by opcode, without unpickling it.
 
 `pickletools.genops` splits a pickle into opcodes. Their results are built from the stand-ins of
-`ppo_doctor.readers.tensors.safe_pickle`; an opcode or a name that is not listed ends the reading.
+`ppo_doctor.readers.tensors.safe_pickle`; an opcode or a name that is not listed is refused.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, BinaryIO
 from ppo_doctor.readers.tensors import safe_pickle
 from ppo_doctor.readers.tensors.safe_pickle import Refused, StorageRef, Value
 
-#: Opcodes that are followed, and containers that are built, before the pickle counts as made to do harm.
+#: Most opcodes and containers of a pickle.
 MOST_OPCODES, MOST_CONTAINERS = 3_000_000, 500_000
-#: Bytes that calls may copy from their arguments, roughly: one long tuple can be handed to a million calls.
+#: Most bytes that calls may copy from their arguments: one long tuple can be passed to a million calls.
 MOST_COPIED = 256 << 20
 _MARK = object()
 _BROKEN = (ValueError, struct.error, OverflowError, EOFError, IndexError, KeyError, TypeError, AttributeError)
 
 
 def follow(pickle: bytes | BinaryIO, storages: dict[str, StorageRef] | None = None) -> Value:
-    """Return what a pickle describes, in stand-ins; `storages` takes those that it names, by their keys.
+    """Return the value that a pickle describes, built from stand-ins, and add its storages by key to `storages`.
 
-    Raises Refused for what is not on the list, and ValueError for a pickle that is cut off or none.
+    Raises Refused for an opcode or a name that is not listed, and ValueError for damage.
     """
     machine = _Machine({} if storages is None else storages)
     try:
@@ -52,7 +52,7 @@ class _Machine:
         self._copied = 0
 
     def step(self, name: str, argument: Any) -> None:  # noqa: ANN401 - genops gives anything
-        """Follow one opcode."""
+        """Execute one opcode."""
         if name in _LITERALS:
             self.stack.append(argument)
         elif name in _CONSTANTS:
@@ -74,7 +74,7 @@ class _Machine:
         return self.stack[-1]
 
     def marked(self) -> list[Value]:
-        """Take what stands above the last mark."""
+        """Remove and return the values above the last mark."""
         items: list[Value] = []
         while (value := self.stack.pop()) is not _MARK:
             items.append(value)
@@ -119,7 +119,7 @@ class _Machine:
         return [first, second]
 
     def name(self, argument: str) -> None:
-        """Take the two names of a GLOBAL, which genops joins by a blank."""
+        """Push the name in a GLOBAL; genops joins module and name by a space."""
         module, _, name = argument.partition(" ")
         self.stack.append(safe_pickle.symbol(module, name))
 
@@ -135,7 +135,7 @@ class _Machine:
         self.stack.append(found)
 
     def copying(self, arguments: Value) -> None:
-        """Account for what a call may copy."""
+        """Count the bytes that a call may copy."""
         for value in arguments if isinstance(arguments, tuple) else (arguments,):
             if isinstance(value, str | bytes | tuple | list | dict | set):
                 self._copied += len(value) * (1 if isinstance(value, str | bytes) else 64)

@@ -1,4 +1,4 @@
-"""Dumps with one sample per row: NeMo-RL's JSON Lines and TRL's tables of completions, one tensor per column."""
+"""Read dumps with one sample per row, NeMo-RL's JSON Lines and TRL's completions in Parquet, as a tensor per column."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import tempfile
 from array import array
 from dataclasses import replace
-from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -16,6 +15,8 @@ import orjson
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.opening import plain_file
 from ppo_doctor.model.run import Note, SourceRef
+from ppo_doctor.readers.notes import Ledger
+from ppo_doctor.readers.parquet_log import damaged, open_parquet
 from ppo_doctor.readers.tensors.naming import role
 from ppo_doctor.readers.tensors.tensor import Archive, InMemory, Tensor, as_float, code, dense
 
@@ -25,23 +26,24 @@ if TYPE_CHECKING:
 
     from ppo_doctor.readers.tensors.tensor import AnyArray
 
-#: Values that are held in memory for a column; more go to an unnamed temporary file.
+#: Values of a column that are kept in memory; a column with more is written to an unnamed temporary file.
 HELD = 1 << 20
 MOST_COLUMNS, MOST_ROWS = 256, 1 << 18
 DEEPEST = 8
 
 
 class Columns:
-    """The columns of a table whose cells are numbers, lists of numbers, or words that name a group."""
+    """The columns of a table whose cells are numbers, lists of numbers, or texts that name a group."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.rows = 0
+        self.notes = Ledger(path)
         self._columns: dict[str, _Column] = {}
-        self._left_out: dict[str, str] = {}
+        self._left_out: set[str] = set()
 
     def add(self, record: dict[str, object]) -> None:
-        """Take one record; raises DoctorError for a table of more columns or rows than dumps have."""
+        """Add one record; raises DoctorError for more columns or rows than dumps have."""
         if self.rows >= MOST_ROWS:
             raise DoctorError(f"{self.path} has more than {MOST_ROWS:,} rows", hint=_SPLIT)
         for key, value in record.items():
@@ -49,7 +51,9 @@ class Columns:
                 raise DoctorError(f"{self.path} has more than {MOST_COLUMNS} keys", hint=_SPLIT)
             column = self._columns.setdefault(key, _Column(key, self.rows))
             if not column.add(value, self.rows):
-                self._left_out.setdefault(key, type(value).__name__)
+                self._left_out.add(key)
+                text = f"{key[:80]} is left out: it holds {type(value).__name__}, neither numbers nor lists of them"
+                self.notes.tell_once("left out", key[:80], text, kind="skipped")
         self.rows += 1
 
     def __enter__(self) -> Columns:
@@ -60,28 +64,19 @@ class Columns:
             column.close()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return each column: of shape [rows], of [rows, time], or, where lengths differ, row by row as "name.0"."""
+        """Return the columns, of shape [rows] or [rows, time]; a column of unequal lengths has a tensor per row."""
         found: dict[str, Tensor] = {}
         for key, column in self._columns.items():
             if key not in self._left_out:
                 found |= {tensor.name: tensor for tensor in column.tensors(self.rows)}
         return found
 
-    def notes(self) -> Iterator[Note]:
-        """Yield which columns are left out."""
-        for key, kind in list(self._left_out.items())[:20]:
-            yield Note(
-                text=f"{key[:80]} is left out: it holds {kind}, neither numbers nor lists of them",
-                source=SourceRef(path=self.path, key=key[:80]),
-                kind="skipped",
-            )
-
 
 _SPLIT = "write one file per update, with log-probs, advantages and a mask"
 
 
 class _Column:
-    """One column: the values of all rows end to end, and how many each row has; -1 where the cell is one number."""
+    """The concatenated values of all rows of a column, and their number in each row, -1 for a single number."""
 
     def __init__(self, name: str, missing: int) -> None:
         self._name = name
@@ -92,7 +87,7 @@ class _Column:
         self._fill(missing)
 
     def add(self, value: object, row: int) -> bool:
-        """Take a cell; False for what holds no numbers."""
+        """Add a cell; return False if it holds something other than numbers."""
         self._fill(row - len(self._lengths))
         if self._is_group and isinstance(value, str | list | dict):
             value = _code(value)
@@ -122,7 +117,7 @@ class _Column:
             yield self._tensor(f"{self._name}.{row}", storage, end - length, (length,))
 
     def close(self) -> None:
-        """Close the temporary file; what is mapped of it stays until the tensors are gone."""
+        """Close the temporary file; the memory that is mapped to it stays valid."""
         if self._spilled is not None:
             self._spilled.close()
 
@@ -138,13 +133,13 @@ class _Column:
         )
 
     def _fill(self, rows: int) -> None:
-        """Account for records without this column."""
+        """Add a NaN for each record without this column."""
         for _ in range(rows):
             self._held.append(float("nan"))
             self._lengths.append(-1)
 
     def _extend(self, values: list[object], depth: int) -> bool:
-        """Take the numbers of a list and of the lists in it, end to end."""
+        """Add the numbers of a list and of the lists in it."""
         start = len(self._held)
         try:
             self._held.extend(values)  # type: ignore[arg-type]
@@ -180,7 +175,7 @@ class _Column:
 
 
 def _code(value: object) -> int:
-    """Return a whole number that is equal for equal prompts: words, messages of a conversation, or token ids."""
+    """Return an integer that is the same for equal prompts: texts, messages of a conversation, or token ids."""
     return code(value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str))
 
 
@@ -195,24 +190,24 @@ _COMPLETIONS = re.compile(r"completions_(\d+)\.parquet")
 
 
 def is_rows(path: Path) -> bool:
-    """Tell by its name whether a file is a dump with one sample per row."""
+    """Return whether a file is a dump with one sample per row, by its name."""
     return bool(_NAMED.fullmatch(path.name) or _COMPLETIONS.fullmatch(path.name))
 
 
 def read_jsonl_dump(path: Path) -> Archive:
     """Return the columns of a file with one sample per line; the step in its name is the scalar `step`.
 
-    Lines that are no JSON object become notes. Raises DoctorError for a file without any.
+    Lines that are no JSON objects are counted in a note. Raises DoctorError for a file without a JSON object.
     """
     with Columns(str(path)) as columns:
         skipped = _take(path, columns)
         if not columns.rows:
             raise DoctorError(f"{path} holds no JSON object", hint="a dump has one sample per line")
         named = _NAMED.fullmatch(path.name)
-        notes = [*columns.notes(), *([] if not skipped else [_torn(path, skipped)])]
+        notes = [*columns.notes.notes(), *([_torn(path, skipped)] if skipped else [])]
         tensors = columns.tensors()
         if "idx" in tensors and not any(role(name) == "group" for name in tensors):
-            tensors["group"] = replace(tensors["idx"], name="group")  # NeMo-RL: of the prompt, which has several rows
+            tensors["group"] = replace(tensors["idx"], name="group")  # NeMo-RL: the prompt, which has several rows
         return Archive(
             path=str(path),
             container="jsonl-dump",
@@ -223,7 +218,7 @@ def read_jsonl_dump(path: Path) -> Archive:
 
 
 def _take(path: Path, columns: Columns) -> int:
-    """Take every line of a file, and return how many could not be used."""
+    """Add every line of a file to the columns, and return the number of lines that are no JSON objects."""
     skipped = 0
     with plain_file(path) as file:
         for line in _lines(file, str(path)):
@@ -241,18 +236,18 @@ def _torn(path: Path, count: int) -> Note:
 
 
 def read_parquet(path: Path, size: int) -> Archive:
-    """Return the columns of a table with one sample per row; words that name a group become whole numbers.
+    """Return the columns of a table with one sample per row; texts that name a group become integers.
 
-    Of a table of TRL's completions the rewards are the sum of the columns that nothing else is known of.
+    The rewards in a table of TRL's completions are the sum of the columns without another role.
 
-    Raises DoctorError where pyarrow is missing, or the file is damaged.
+    Raises DoctorError if pyarrow is missing, or if the file is damaged.
     """
     if size > LARGEST_PARQUET:
         raise DoctorError(f"{path} has {size:,} bytes", hint="write one table per update")
     with Columns(str(path)) as columns:
         for record in _records(path):
             columns.add(record)
-        tensors, notes = columns.tensors(), list(columns.notes())
+        tensors, notes = columns.tensors(), list(columns.notes.notes())
     rewards = _rewards(tensors)
     if rewards:
         text = f"rewards: the sum of {', '.join(rewards)[:200]}; their weights are not in the file"
@@ -263,7 +258,7 @@ def read_parquet(path: Path, size: int) -> Archive:
 
 
 def _rewards(tensors: dict[str, Tensor]) -> list[str]:
-    """Return the columns of single numbers that are no known role's, beside advantages without rewards."""
+    """Return the columns of single numbers without a role, if the table has advantages and no rewards."""
     roles = {role(name) for name in tensors}
     if "advantages" not in roles or "rewards" in roles:
         return []
@@ -271,28 +266,24 @@ def _rewards(tensors: dict[str, Tensor]) -> list[str]:
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table: of its columns of words only those that name a group."""
+    """Yield the rows of a table, without columns of text other than those that name a group."""
+    arrow, file = open_parquet(path, path)
+    with file:
+        schema = file.schema_arrow
+    words = [field.name for field in schema if role(field.name) == "group" and arrow.types.is_string(field.type)]
+    _, file = open_parquet(path, path, read_dictionary=words)
     try:
-        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise DoctorError(
-            f"{path} is Parquet, which takes pyarrow", hint='pip install "ppo-doctor[parquet]"'
-        ) from error
-    try:
-        schema = parquet.read_schema(path)
-        words = [field.name for field in schema if role(field.name) == "group" and arrow.types.is_string(field.type)]
-        with parquet.ParquetFile(path, read_dictionary=words) as file:
+        with file:
             wanted = [field.name for field in schema if _useful(arrow, field)]
             _check_values(path, file.metadata, wanted)
             for batch in file.iter_batches(batch_size=_ROWS, columns=wanted):
                 yield from _rows_of(arrow, batch)
     except (arrow.ArrowException, OSError) as error:
-        first = str(error).partition("\n")[0]
-        raise DoctorError(f"{path} is cut off or damaged: {first}") from error
+        raise damaged(path, error) from error
 
 
 def _useful(arrow: Any, field: Any) -> bool:  # noqa: ANN401 - pyarrow may not be there
-    """Tell whether a column holds numbers, lists of them, or names groups."""
+    """Return whether a column holds numbers, lists of numbers, or names of groups."""
     kind = field.type
     while arrow.types.is_list(kind) or arrow.types.is_large_list(kind):
         kind = kind.value_type
@@ -302,7 +293,7 @@ def _useful(arrow: Any, field: Any) -> bool:  # noqa: ANN401 - pyarrow may not b
 
 
 def _check_values(path: Path, metadata: Any, wanted: list[str]) -> None:  # noqa: ANN401 - pyarrow may not be there
-    """Raise DoctorError for a table that unpacks to more than dumps hold: some bytes may stand for a billion values."""
+    """Raise DoctorError for a table larger than dumps are; a few bytes may stand for a billion values."""
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     chunks = [group.column(at) for group in groups for at in range(group.num_columns)]
     held = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in wanted]
@@ -312,7 +303,7 @@ def _check_values(path: Path, metadata: Any, wanted: list[str]) -> None:  # noqa
 
 
 def _rows_of(arrow: Any, batch: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - pyarrow may not be there
-    """Yield rows; words that stand in a dictionary are not copied for each row."""
+    """Yield rows; texts from a dictionary are not copied for each row."""
     held = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if arrow.types.is_dictionary(column.type):
@@ -332,7 +323,7 @@ def _lines(file: BinaryIO, path: str) -> Iterator[bytes]:
 
 
 def _parsed(line: bytes) -> object:
-    """Return what a line holds, or None where it is no JSON; NaN and Infinity, which Python writes, are numbers."""
+    """Return the value of a line of JSON, with NaN and Infinity as Python writes them; None for any other text."""
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:

@@ -12,24 +12,24 @@ import numpy as np
 
 from ppo_doctor.readers.tensors.tensor import RAW
 
-#: What stands in a pickle; `Any` because that is what it may be.
+#: A value in a pickle, which may be anything.
 Value = Any
 
 
 class Refused(Exception):  # noqa: N818 - it reads as what it is
-    """Something in a pickle that is not on the list, or does not have the form that torch gives it."""
+    """A pickle holds a name that is not listed, or a value in another form than torch writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """The name of a class or function, and nothing more."""
+    """The name of a class or function."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StorageRef:
-    """A storage: its element type, None for bytes without one, the key of its member, and its length in elements."""
+    """A storage: its element type (None for plain bytes), the key of its member, and its number of elements."""
 
     dtype: str | None
     key: str
@@ -38,7 +38,7 @@ class StorageRef:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """A tensor: a strided view of a storage; what its shape and strides claim is still to be checked."""
+    """A tensor as a strided view of a storage, whose shape and strides are not checked yet."""
 
     storage: StorageRef
     dtype: str
@@ -49,7 +49,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeftOut:
-    """Something that holds no plain tensor; `why` ends the sentence "… is left out: it is"."""
+    """A value that is no plain tensor; `why` completes the sentence "… is left out: it is"."""
 
     why: str
 
@@ -77,7 +77,7 @@ class ElementType:
 
 @dataclass(slots=True, eq=False)
 class ArrayShell:
-    """A NumPy array that gets its shape and data by the state that follows."""
+    """A NumPy array, which gets its shape and data from the state that follows in the pickle."""
 
     array: np.ndarray[Any, np.dtype[Any]] | None = None
 
@@ -109,7 +109,7 @@ _NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray")
 
 
 def storage_type(symbol: Value) -> str | None:
-    """Return the element type of a storage class, None for one of bytes; raises Refused for what is none."""
+    """Return the element type of a storage class, None for plain bytes; raises Refused for any other class."""
     if isinstance(symbol, Symbol):
         if symbol.name in _UNTYPED:
             return None
@@ -166,7 +166,7 @@ def _first(*arguments: Value) -> Value:
 
 
 def _subclass(function: Value, kind: Value, arguments: Value, *_: Value) -> Value:
-    """Return the tensor below Python attributes; other classes than PyTorch's own are refused."""
+    """Return a tensor without its Python attributes; raises Refused for a class that is not PyTorch's own."""
     builds = function.name if isinstance(function, Symbol) else ""
     named = kind.name if isinstance(kind, Symbol) else ""
     if not builds.startswith("torch._utils._rebuild_") or named not in _TENSOR_CLASSES:
@@ -189,7 +189,7 @@ def _mapping(pairs: Value = ()) -> dict[Value, Value]:
 
 
 def key_of(key: Value) -> Value:
-    """Return a key of a mapping; raises Refused for what has no simple name. Deep tuples would exhaust hash()."""
+    """Return a key of a mapping; raises Refused for a nested value, because hashing deep tuples overflows the stack."""
     plain = (str, int, float, bool, bytes, type(None), Symbol)
     if isinstance(key, plain) or (isinstance(key, tuple) and all(isinstance(part, plain) for part in key)):
         return key
@@ -279,7 +279,7 @@ def _left_out(why: str) -> Callable[..., LeftOut]:
     return leave
 
 
-#: Every function and class that a pickle may call, and what stands for it; the rest is refused.
+#: Every function and class that a pickle may call → its stand-in; any other is refused.
 CALLS: Mapping[str, Callable[..., Value]] = MappingProxyType(
     {
         "torch._utils._rebuild_tensor": _tensor,
@@ -337,7 +337,7 @@ def symbol(module: str, name: str) -> Symbol:
 
 
 def call(function: Value, arguments: Value) -> Value:
-    """Return what stands for the result of a call; raises Refused for what is not on the list, or other arguments."""
+    """Return the stand-in for the result of a call; raises Refused for other functions or arguments."""
     stand_in = CALLS.get(function.name) if isinstance(function, Symbol) else None
     if stand_in is None or not isinstance(arguments, tuple):
         raise Refused(f"a call of {function.name if isinstance(function, Symbol) else 'something that is no function'}")
@@ -348,7 +348,7 @@ def call(function: Value, arguments: Value) -> Value:
 
 
 def new(kind: Value, arguments: Value) -> Value:
-    """Return what stands for a new object."""
+    """Return the stand-in for a new object."""
     if kind == Symbol("argparse.Namespace") and arguments == ():
         return Record()
     return call(kind, arguments)

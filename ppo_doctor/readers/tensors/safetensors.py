@@ -1,4 +1,4 @@
-"""Safetensors: a JSON header of names, types and places, followed by the data, memory-mapped.
+"""Read safetensors: a JSON header of names, types and positions, followed by the data, memory-mapped.
 
 The checks are those of the specification: a header of at most 100 MB, no duplicate key, and tensors that cover the data
 to the last byte without gaps or overlaps.
@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.model.errors import DoctorError
-from ppo_doctor.model.run import Note, SourceRef
+from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.tensors.storages import MappedFile, Part
 from ppo_doctor.readers.tensors.tensor import DAMAGED, LONGEST_TEXT, Archive, Tensor, stored
 
@@ -47,7 +47,7 @@ _TYPES: Mapping[str, str] = MappingProxyType(
 
 
 def read_safetensors(path: Path, size: int) -> Archive:
-    """Return the tensors of a safetensors file, mapped; its metadata are the scalars.
+    """Return the tensors of a safetensors file; its metadata are the scalars.
 
     Raises DoctorError for a header or data that break the format. Types narrower than a byte are left out with a note.
     """
@@ -57,20 +57,21 @@ def read_safetensors(path: Path, size: int) -> Archive:
     spans = {name: _span(path, name, entry) for name, entry in header.items()}
     _check_cover(path, spans, size - start)
     tensors: dict[str, Tensor] = {}
-    notes: list[Note] = []
+    notes = Ledger(str(path))
     for name, (begin, end) in spans.items():
-        tensor = _tensor(path, name, header[name], Part(file, start + begin, start + end), end - begin)
-        if tensor is None:
-            text = f"{name} has the type {str(header[name].get('dtype'))[:20]}, which is not known, and is left out"
-            notes.append(Note(text=text, source=SourceRef(path=str(path)), kind="skipped"))
+        dtype, shape = header[name]["dtype"], header[name]["shape"]
+        if dtype not in _TYPES:
+            text = f"{name} has the type {dtype[:20]}, which is not known, and is left out"
+            notes.tell("left out", text, kind="skipped")
         else:
-            tensors[name] = tensor
+            data = Part(file, start + begin, start + end)
+            tensors[name] = stored(f"{path}: {name}", name, _TYPES[dtype], shape, data, end - begin)
     return Archive(
         path=str(path),
         container="safetensors",
         tensors=tensors,
         scalars=_texts(metadata),
-        notes=tuple(notes),
+        notes=tuple(notes.notes()),
     )
 
 
@@ -113,13 +114,6 @@ def _check_cover(path: Path, spans: Mapping[str, tuple[int, int]], size: int) ->
         at = end
     if at != size:
         raise DoctorError(f"{path} is cut off or has a tail: {size:,} bytes of data for {at:,}", hint=DAMAGED)
-
-
-def _tensor(path: Path, name: str, entry: Mapping[str, Any], data: Part, size: int) -> Tensor | None:
-    kind = _TYPES.get(entry["dtype"])
-    if kind is None:
-        return None
-    return stored(f"{path}: {name}", name, kind, entry["shape"], data, size)
 
 
 def _texts(metadata: object) -> dict[str, str]:

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 #: Packed bytes handed to the unpacker at a time.
 _PIECE = 1 << 18
-#: Mapped bytes that are read before the length of their file is looked at again.
+#: Mapped bytes that are read before the length of the file is checked again.
 _LOOKED_AT = 1 << 20
-#: A packed member that is asked for as a whole is unpacked into memory up to here, into an unnamed file beyond.
+#: Largest deflated member that is unpacked into memory; a larger one is unpacked into an unnamed file.
 IN_MEMORY = 64 << 20
 _CHANGED = "a run may be writing it; copy it, or wait until it is written"
 
 
 class MappedFile:
-    """A file whose bytes are mapped when they are first asked for."""
+    """A file whose bytes are mapped on first use."""
 
     def __init__(self, path: Path, size: int) -> None:
         self.path = path
@@ -41,7 +41,7 @@ class MappedFile:
         self._bytes: AnyArray | None = None
 
     def view(self) -> AnyArray:
-        """Return all bytes; raises DoctorError if the file was cut or taken away since it was opened."""
+        """Return all bytes; raises DoctorError if the file was truncated or removed since it was opened."""
         try:
             if self._bytes is None:
                 held = np.memmap(self.path, dtype=np.uint8, mode="r") if self.size else np.empty(0, np.uint8)
@@ -49,12 +49,12 @@ class MappedFile:
             length = min(len(self._bytes), os.stat(self._name).st_size)  # noqa: PTH116 - a third of the time
         except (OSError, ValueError) as error:
             raise DoctorError(f"{self.path} cannot be read any more: {error}", hint=_CHANGED) from error
-        if length < self.size:  # to read mapped bytes that are gone would end the process, not raise
+        if length < self.size:  # reading mapped bytes beyond the end would kill the process
             raise DoctorError(f"{self.path} became shorter while it was read", hint=_CHANGED)
         return self._bytes
 
     def stream(self, start: int, stop: int, size: int) -> Iterator[AnyArray]:
-        """Yield slices of the mapped bytes; whether the file is whole is looked at every few megabytes."""
+        """Yield slices of the mapped bytes; the length of the file is checked again after each megabyte."""
         held, unseen = self.view(), _LOOKED_AT
         for at in range(start, stop, size):
             unseen -= size
@@ -76,7 +76,7 @@ class Part:
         return self._whole.view()[self._start : self._stop]
 
     def stream(self, start: int, stop: int, size: int) -> Iterator[AnyArray]:
-        """Yield pieces; positions count from the beginning of this part."""
+        """Yield pieces; positions are relative to the beginning of this part."""
         yield from self._whole.stream(self._start + start, self._start + stop, size)
 
 
@@ -91,13 +91,13 @@ class Packed:
         self._whole: AnyArray | None = None
 
     def view(self) -> AnyArray:
-        """Return all bytes, unpacked into memory, or into an unnamed temporary file where they are many."""
+        """Return all bytes, unpacked into memory, or into an unnamed temporary file if they are many."""
         if self._whole is None:
             self._whole = self._unpack()
         return self._whole
 
     def stream(self, start: int, stop: int, size: int) -> Iterator[AnyArray]:
-        """Yield pieces; the bytes before `start` are unpacked too, and dropped."""
+        """Yield pieces; the bytes before `start` are unpacked and dropped."""
         if self._whole is not None:
             yield from (self._whole[at : min(at + size, stop)] for at in range(start, stop, size))
             return
@@ -123,7 +123,7 @@ class Packed:
             return np.asarray(np.memmap(file, dtype=np.uint8, mode="r"))
 
     def _unpacked(self, *, to_the_end: bool) -> Iterator[bytes]:
-        """Yield what comes out, never more than the directory says; raises DoctorError where it is not exactly that."""
+        """Yield the unpacked bytes; raises DoctorError if their size or checksum differs from the directory."""
         engine, count, checksum = zlib.decompressobj(wbits=-15), 0, 0
         length = len(self._packed.view())
         for packed in self._packed.stream(0, length, _PIECE):
@@ -144,9 +144,9 @@ class Packed:
             raise DoctorError(f"{self._where} is not what the archive says: size or checksum differ", hint=DAMAGED)
 
 
-#: A directory of more bytes is not read.
+#: Largest directory of a zip file in bytes.
 LARGEST_DIRECTORY = 64 << 20
-#: Deflated members may come to this much, or, where that is more, to so many times the size of the file.
+#: Most bytes to which the members of a file unpack: 1 GiB, or 200 times the size of the file if that is more.
 UNPACKED, RATIO = 1 << 30, 200
 _END = struct.Struct("<4s4H2IH")
 _END_64 = struct.Struct("<4sQ2H2I4Q")
@@ -157,7 +157,7 @@ _ERRORS = (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Member:
-    """One member of a zip file; `size` is what it has unpacked, in bytes."""
+    """One member of a zip file; `size` is its unpacked size in bytes."""
 
     size: int
     data: Storage
@@ -166,8 +166,8 @@ class Member:
 def members(file: MappedFile) -> Mapping[str, Member]:
     """Return the members of a zip file by name; nothing is unpacked.
 
-    Raises DoctorError for a file that is cut off, for members that overlap, stand twice, are links, encrypted or packed
-    in an unusual way, and for more unpacked bytes than dumps have.
+    Raises DoctorError for a file that is cut off, for members that overlap, occur twice, are links, are encrypted or
+    are compressed in an unusual way, and for more unpacked bytes than dumps have.
     """
     _check_directory(file)
     infos = [info for info in _directory(file.path) if not info.filename.endswith("/")]
@@ -194,7 +194,7 @@ def _directory(path: Path) -> list[zipfile.ZipInfo]:
 
 
 def _check_directory(file: MappedFile) -> None:
-    """Refuse a directory of hundreds of megabytes, which zipfile would read whole."""
+    """Raise DoctorError for a directory of hundreds of megabytes, which zipfile would read into memory."""
     tail = file.view()[-(1 << 16) - _END.size :].tobytes()
     at = tail.rfind(b"PK\5\6")
     at_64 = tail.rfind(b"PK\6\6")
@@ -208,7 +208,7 @@ def _check_directory(file: MappedFile) -> None:
 
 
 def _span(file: MappedFile, info: zipfile.ZipInfo) -> tuple[int, int]:
-    """Return where the packed bytes of a member begin and end, by its own header."""
+    """Return the begin and end of the packed bytes of a member, by its own header."""
     where = f"{file.path}: {info.filename}"
     if stat.S_ISLNK(info.external_attr >> 16):
         raise DoctorError(f"{where} is a link to another file, which is not followed", hint=DAMAGED)

@@ -1,4 +1,4 @@
-"""Files of torch.save: zip archives (since 1.6), whose pickle is followed but never run, and the older format."""
+"""Read files of torch.save, zip archives (since 1.6) and the older format, without unpickling them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from ppo_doctor.model.errors import DoctorError
-from ppo_doctor.model.run import Note, SourceRef
+from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.tensors.naming import role
 from ppo_doctor.readers.tensors.pickle_opcodes import follow
 from ppo_doctor.readers.tensors.safe_pickle import ArrayShell, LeftOut, Record, Refused, StorageRef, Symbol, Value, View
@@ -31,44 +31,35 @@ if TYPE_CHECKING:
     from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.readers.tensors.tensor import AnyArray
 
-#: Objects that are visited, and the depth to which, before a file counts as made to do harm: a list of ten lists of ten
-#: lists … names a thousand million things in a hundred bytes. A visit takes 4 µs; so many numbers of a list, or letters
-#: of a name, take as long as one, and what a name says as long as so many.
+#: Most objects that are visited, and the greatest depth: a list of ten lists of ten lists … can name a thousand million
+#: objects in a hundred bytes.
 MOST_VISITS, DEEPEST = 500_000, 64
+#: A visit takes 4 µs. As long take so many numbers of a list, or letters of a name; the role of a name takes 15 visits.
 _NUMBERS, _LETTERS, _NAMING = 16, 256, 15
-#: A longer name is no tensor's: names grow with every container that they go through.
+#: Longest name of a tensor; names grow with every container around it.
 LONGEST_NAME = 4_096
-#: Tuples of numbers of up to so many are settings, such as the betas of Adam; longer ones are data.
+#: Longest tuple of numbers that is a setting, such as the betas of Adam; longer ones are data.
 LONGEST_SETTING = 8
-_WRITTEN_OUT = 20
 
 
 class Flattener:
-    """Collects what a nested container holds; `open_view` makes a tensor of a name and a view."""
+    """Collects the tensors and settings of a nested container; `open_view` makes a tensor of a name and a view."""
 
     def __init__(self, path: str, open_view: Callable[[str, View], Tensor]) -> None:
         self.path = path
         self.tensors: dict[str, Tensor] = {}
         self.scalars: dict[str, ConfigValue] = {}
         self._open_view = open_view
-        self._notes: list[Note] = []
-        self._left_out = 0
+        self._notes = Ledger(path)
         self._visits = 0
 
     def archive(self) -> Archive:
-        """Return what was collected."""
-        return Archive(path=self.path, container="pt", tensors=self.tensors, scalars=self.scalars, notes=self.notes())
-
-    def notes(self) -> tuple[Note, ...]:
-        """Return what was left out, at most twenty times and then in a count."""
-        rest = self._left_out - len(self._notes)
-        if rest <= 0:
-            return tuple(self._notes)
-        source = SourceRef(path=self.path)
-        return (*self._notes, Note(text=f"{rest} more are left out", source=source, count=rest, kind="skipped"))
+        """Return the tensors and settings that were added."""
+        notes = tuple(self._notes.notes())
+        return Archive(path=self.path, container="pt", tensors=self.tensors, scalars=self.scalars, notes=notes)
 
     def add(self, name: str, value: Value, depth: int = 0) -> None:
-        """Take a value and all below it under a dotted name."""
+        """Add a value and everything in it under a dotted name."""
         self._count(1 + len(name) // _LETTERS)
         if len(name) > LONGEST_NAME:
             raise DoctorError(f"{self.path} has names of more than {LONGEST_NAME:,} letters", hint=_SAVE_FLAT)
@@ -121,7 +112,7 @@ class Flattener:
         self.tensors[tensor.name] = tensor
 
     def _free(self, name: str) -> str:
-        """Return a name that no tensor has yet: {"a.b": …, "a": {"b": …}} has two of one name."""
+        """Return a name that no tensor has yet: {"a.b": …, "a": {"b": …}} would give two the same name."""
         free, count = name or "tensor", 2
         while free in self.tensors:
             free = f"{name}#{count}"
@@ -150,17 +141,14 @@ class Flattener:
             raise DoctorError(f"{self.path} names more than {MOST_VISITS:,} values", hint=_SAVE_FLAT)
 
     def _note(self, name: str, why: str) -> None:
-        self._left_out += 1
-        if len(self._notes) < _WRITTEN_OUT:
-            text = f"{name[:LONGEST_TEXT]} is left out: it is {why}"
-            self._notes.append(Note(text=text, source=SourceRef(path=self.path), kind="skipped"))
+        self._notes.tell("left out", f"{name[:LONGEST_TEXT]} is left out: it is {why}", kind="skipped")
 
 
 _SAVE_FLAT = "save tensors, not lists of numbers: torch.save({'log_probs': torch.tensor(...)}, ...) or numpy.savez"
 
 
 def _numbers(values: list[Value] | tuple[Value, ...]) -> AnyArray | None:
-    """Return numbers as an array of bool, int64 or float64, or None where something else is among them."""
+    """Return numbers as an array of bool, int64 or float64, or None if other values are among them."""
     kinds = {type(value) for value in values}
     if not kinds or not kinds <= {int, float, bool}:
         return None
@@ -171,17 +159,17 @@ def _numbers(values: list[Value] | tuple[Value, ...]) -> AnyArray | None:
     return np.fromiter(map(as_float, values), dtype=np.float64, count=len(values))
 
 
-#: A pickle that describes tensors has some hundred bytes for each of them.
+#: Largest pickle in bytes; one that describes tensors needs some hundred for each.
 LARGEST_PICKLE = 64 << 20
 _STATE_DICT = "save tensors only: torch.save(model.state_dict(), ...), or a dict of tensors; nothing in it was run"
 _SCRIPT = "save the weights by themselves: torch.save(model.state_dict(), ...)"
 
 
 def read_torch_zip(path: Path, size: int) -> Archive:
-    """Return the tensors of a file of torch.save; nested containers have dotted names.
+    """Return the tensors of a file of torch.save; those in nested containers have dotted names.
 
-    Raises DoctorError for damage, for a name that is not on the list of what torch.save writes for tensors, and for
-    TorchScript programs.
+    Raises DoctorError for damage, for a pickle that names anything that tensors do not need, and for TorchScript
+    programs.
     """
     found = members(MappedFile(path, size))
     root = _root(path, found)
@@ -192,7 +180,7 @@ def read_torch_zip(path: Path, size: int) -> Archive:
 
 
 def _opened(path: Path, value: Value, storages: Mapping[str, Member], *, big_endian: bool = False) -> Archive:
-    """Return what a pickle describes, with the data of its storages."""
+    """Return the archive that a pickle describes, with the data of its storages."""
 
     def open_view(name: str, view: View) -> Tensor:
         member = storages.get(view.storage.key)
@@ -206,9 +194,9 @@ def _opened(path: Path, value: Value, storages: Mapping[str, Member], *, big_end
 
 
 def described(path: Path, pickle: bytes | BinaryIO, storages: dict[str, StorageRef] | None = None) -> Value:
-    """Return what a pickle describes, and add the storages that it names.
+    """Return the value that a pickle describes, and add the storages that it names to `storages`.
 
-    Raises DoctorError for damage and for what is not on the list.
+    Raises DoctorError for damage, and for a pickle that names anything that tensors do not need.
     """
     try:
         return follow(pickle, storages)
@@ -219,7 +207,7 @@ def described(path: Path, pickle: bytes | BinaryIO, storages: dict[str, StorageR
 
 
 def tensor_of(where: str, name: str, view: View, member: Member, *, big_endian: bool) -> Tensor:
-    """Return a view of a storage as a tensor; raises DoctorError for one that reaches beyond the storage."""
+    """Return a view of a storage as a tensor; raises DoctorError for a view that reaches beyond the storage."""
     _check_storage(where, view.storage, member.size)
     check_view(where, view.shape, view.stride, view.offset, member.size // raw_type(view.dtype).itemsize)
     return Tensor(
@@ -244,7 +232,7 @@ def _width(storage: StorageRef) -> int:
 
 
 def _root(path: Path, found: Mapping[str, Member]) -> str:
-    """Return the folder that holds everything in the zip, with its slash."""
+    """Return the folder in the zip that holds all members, with its slash."""
     pickles = [name for name in found if name == "data.pkl" or (name.endswith("/data.pkl") and name.count("/") == 1)]
     if len(pickles) != 1:
         raise DoctorError(
@@ -267,9 +255,9 @@ def _text(found: Mapping[str, Member], name: str) -> str:
     return member.data.view().tobytes().decode("utf-8", "replace").strip() if member and member.size < 100 else ""
 
 
-#: What files of the format before 1.6 begin with: a number, pickled by protocol 2.
+#: First bytes of the format before 1.6: a number, pickled by protocol 2.
 MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-#: Number, version and machine, then what was saved, then the keys of its storages.
+#: Pickles of a file: number, version, machine, the saved value, and the keys of its storages.
 _PICKLES = 5
 
 
@@ -289,7 +277,7 @@ def read_legacy(path: Path, size: int) -> Archive:
 
 
 def _in_sequence(file: MappedFile, at: int, storages: Iterable[StorageRef]) -> dict[str, Member]:
-    """Return storages by key, from where they begin; each is its number of elements, then its bytes."""
+    """Return by key the storages that begin at `at`; each is its number of elements, followed by its bytes."""
     found: dict[str, Member] = {}
     for storage in storages:
         start = at + 8

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ppo_doctor.model.errors import DoctorError, ExitCode
-from ppo_doctor.readers.tensors import rows, storages
-from ppo_doctor.readers.tensors.archives import archives_in, is_archive, read_archive
+from ppo_doctor.readers.tensors import archives_in, is_archive, read_archive, rows, storages
 from ppo_doctor.readers.tensors.tensor import RAW, Tensor
 
 TYPES = st.one_of(

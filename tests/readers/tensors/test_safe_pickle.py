@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 
 from ppo_doctor.model.errors import DoctorError, ExitCode
-from ppo_doctor.readers.tensors import pickle_opcodes, storages, torch_files
-from ppo_doctor.readers.tensors.archives import read_archive
+from ppo_doctor.readers.tensors import pickle_opcodes, read_archive, storages, torch_files
 from ppo_doctor.readers.tensors.torch_files import MAGIC
 
 FIXTURES = Path(__file__).resolve().parents[2] / "runs" / "dumps" / "fixtures"

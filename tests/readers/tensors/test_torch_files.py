@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ppo_doctor.model.errors import DoctorError
-from ppo_doctor.readers.tensors.archives import read_archive
+from ppo_doctor.readers.tensors import read_archive
 from ppo_doctor.readers.tensors.tensor import Archive
 
 FIXTURES = Path(__file__).resolve().parents[2] / "runs" / "dumps" / "fixtures"

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.readers.tensors.archives import read_archive
+from ppo_doctor.readers.tensors import read_archive
 
 TORCH = importlib.util.find_spec("torch") is not None
 with_torch = pytest.mark.skipif(not TORCH, reason="needs torch")

@@ -14,7 +14,7 @@ import pytest
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.diagnosis.analyze import diagnose, read_run
 from ppo_doctor.model.request import Request
-from ppo_doctor.readers.tensors.archives import read_archive
+from ppo_doctor.readers.tensors import read_archive
 from ppo_doctor.runs.dumps import dump_run
 from ppo_doctor.runs.dumps.contents import with_roles
 

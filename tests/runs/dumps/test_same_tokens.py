@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ppo_doctor import load_run
-from ppo_doctor.readers.tensors.archives import read_archive
+from ppo_doctor.readers.tensors import read_archive
 from ppo_doctor.readers.tensors.tensor import Tensor
 from ppo_doctor.runs.dumps import dump_run
 from ppo_doctor.runs.dumps.batches import Batch, Cells, batch_of
