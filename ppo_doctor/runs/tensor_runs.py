@@ -20,7 +20,6 @@ from ppo_doctor.readers.tensors.naming import parse_overrides, roles_of, without
 from ppo_doctor.runs.dumps import checkpoints, dump_run
 from ppo_doctor.runs.dumps.batches import updates_of
 from ppo_doctor.runs.dumps.contents import with_roles
-from ppo_doctor.runs.dumps.statistics import Measured
 from ppo_doctor.runs.reading import given_settings
 from ppo_doctor.trainers import configuration, detection
 from ppo_doctor.trainers.updates import configured_updates
@@ -28,6 +27,7 @@ from ppo_doctor.trainers.updates import configured_updates
 if TYPE_CHECKING:
     from ppo_doctor.model.run import IntArray, Setting
     from ppo_doctor.readers.tensors.tensor import Archive
+    from ppo_doctor.runs.dumps.dump_run import Measured
     from ppo_doctor.runs.reading import Request
 
 #: What the canonical metrics estimate as these modules compute them.
@@ -134,7 +134,7 @@ def _whole(records: Sequence[Measured], run: Run) -> list[int]:
         record.step
         for record in records
         if record.step is not None
-        and (record.cells == wanted if isinstance(wanted, int | float) else (record.cells or 0) > 1)
+        and (len(record.sums) == wanted if isinstance(wanted, int | float) else len(record.sums) > 1)
     ]
 
 
@@ -147,7 +147,7 @@ def _measured(archives: Sequence[Archive], settings: Mapping[str, Setting], upda
     weights = [archive for archive in archives if archive not in dumps]
     parts = [part for archive in dumps for part in updates_of(archive)]
     found = [dump_run.measure(part, _known(settings, updates)) for part in parts]
-    return dump_run.with_epochs(found) + checkpoints.measure(weights, _number(settings, "learning_rate"))
+    return dump_run.with_update_metrics(found) + checkpoints.measure(weights, _number(settings, "learning_rate"))
 
 
 def _known(settings: Mapping[str, Setting], updates: Fact | None) -> dump_run.Known:
