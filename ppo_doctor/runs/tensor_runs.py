@@ -1,4 +1,7 @@
-"""Dumps and checkpoints as a run of computed series, alone or beside a log that they are compared with."""
+"""Read dumps and checkpoints as a run of computed series, by themselves or compared with the log of their run.
+
+`dumps.dump_run` lists the metrics of dumps, and the functions that compute them.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from ppo_doctor.runs.dumps.dump_run import Measured
     from ppo_doctor.runs.reading import Request
 
-#: What the canonical metrics estimate as these modules compute them.
+#: Metric → its estimator as the modules in `dumps` compute it.
 ESTIMATORS = {
     "approx_kl": "k3",
     "approx_kl_k1": "k1",
@@ -41,12 +44,12 @@ ESTIMATORS = {
 }
 SCOPE = "only tensors were given: what they show is judged; whether training as a whole is sound takes the run's log"
 
-#: Whose memory it is a script may record; a checkpoint shows it as well.
+#: Metrics that a script may log and that a checkpoint shows as well.
 MEMORY = ("old_policy_shared", "reference_shared")
-#: Rules that need several records of a log may take one of these.
+#: Rules that need several records of a log accept a single dump.
 FROM_TENSORS = Fact(name="from_tensors", value=True, how="computed", says="no log was given")
 
-#: Words in names of tensors that only language models' samples have.
+#: Words in names of tensors that only dumps of language models hold.
 _OF_COMPLETIONS = re.compile(r"response|completion|prompt|token", re.I)
 
 
@@ -92,7 +95,7 @@ def with_tensors(run: Run, paths: Sequence[Path], request: Request) -> Run:
     """Return a run with what only tensors show, from dumps and checkpoints that were named with its log.
 
     What a log holds as well is compared where a dump holds all that a record of the log is a mean of; where the two
-    differ, the dumps' values are taken. Files that cannot be read, or show nothing, are told.
+    differ, the dumps' values are used. A note names files that cannot be read or show nothing.
     """
     try:
         archives, records = _read(paths, request, run.config, run.facts.get("updates_configured"))
