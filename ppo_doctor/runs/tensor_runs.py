@@ -1,4 +1,7 @@
-"""Dumps and checkpoints as a run of computed series, alone or beside a log that they are compared with."""
+"""Read dumps and checkpoints as a run of computed series, by themselves or compared with the log of their run.
+
+`dumps.dump_run` lists the metrics of dumps, and the functions that compute them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,6 @@ from ppo_doctor.readers.tensors.naming import parse_overrides, roles_of, without
 from ppo_doctor.runs.dumps import checkpoints, dump_run
 from ppo_doctor.runs.dumps.batches import updates_of
 from ppo_doctor.runs.dumps.contents import with_roles
-from ppo_doctor.runs.dumps.statistics import Measured
 from ppo_doctor.runs.log_runs import given_settings
 from ppo_doctor.trainers import configuration, detection
 from ppo_doctor.trainers.updates import configured_updates
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
     from ppo_doctor.model.request import Request
     from ppo_doctor.model.run import IntArray, Setting
     from ppo_doctor.readers.tensors.tensor import Archive
+    from ppo_doctor.runs.dumps.dump_run import Measured
 
-#: What the canonical metrics estimate as these modules compute them.
+#: Metric → its estimator as the modules in `dumps` compute it.
 ESTIMATORS = {
     "approx_kl": "k3",
     "approx_kl_k1": "k1",
@@ -41,12 +44,12 @@ ESTIMATORS = {
 }
 SCOPE = "only tensors were given: what they show is judged; whether training as a whole is sound takes the run's log"
 
-#: Whose memory it is a script may record; a checkpoint shows it as well.
+#: Metrics that a script may log and that a checkpoint shows as well.
 MEMORY = ("old_policy_shared", "reference_shared")
-#: Rules that need several records of a log may take one of these.
+#: Rules that need several records of a log accept a single dump.
 FROM_TENSORS = Fact(name="from_tensors", value=True, how="computed", says="no log was given")
 
-#: Words in names of tensors that only language models' samples have.
+#: Words in names of tensors that only dumps of language models hold.
 _OF_COMPLETIONS = re.compile(r"response|completion|prompt|token", re.I)
 
 
@@ -92,7 +95,7 @@ def with_tensors(run: Run, paths: Sequence[Path], request: Request) -> Run:
     """Return a run with what only tensors show, from dumps and checkpoints that were named with its log.
 
     What a log holds as well is compared where a dump holds all that a record of the log is a mean of; where the two
-    differ, the dumps' values are taken. Files that cannot be read, or show nothing, are told.
+    differ, the dumps' values are used. A note names files that cannot be read or show nothing.
     """
     try:
         archives, records = _read(paths, request, run.config, run.facts.get("updates_configured"))
@@ -134,7 +137,7 @@ def _whole(records: Sequence[Measured], run: Run) -> list[int]:
         record.step
         for record in records
         if record.step is not None
-        and (record.cells == wanted if isinstance(wanted, int | float) else (record.cells or 0) > 1)
+        and (len(record.sums) == wanted if isinstance(wanted, int | float) else len(record.sums) > 1)
     ]
 
 
@@ -147,7 +150,7 @@ def _measured(archives: Sequence[Archive], settings: Mapping[str, Setting], upda
     weights = [archive for archive in archives if archive not in dumps]
     parts = [part for archive in dumps for part in updates_of(archive)]
     found = [dump_run.measure(part, _known(settings, updates)) for part in parts]
-    return dump_run.with_epochs(found) + checkpoints.measure(weights, _number(settings, "learning_rate"))
+    return dump_run.with_update_metrics(found) + checkpoints.measure(weights, _number(settings, "learning_rate"))
 
 
 def _known(settings: Mapping[str, Setting], updates: Fact | None) -> dump_run.Known:

@@ -14,8 +14,8 @@ import numpy as np
 
 from ppo_doctor.model.run import Note, SourceRef
 from ppo_doctor.readers.tensors.tensor import same_memory, widen
-from ppo_doctor.runs.dumps.moments import Widened, products
-from ppo_doctor.runs.dumps.statistics import Measured, number_in
+from ppo_doctor.runs.dumps.dump_run import Measured, number_in
+from ppo_doctor.runs.dumps.statistics import products
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -128,19 +128,19 @@ def compare(before: Weights, after: Weights, *, one_file: bool) -> Comparison | 
 def _change(name: str, before: Tensor, after: Tensor, one_file: bool) -> TensorChange:
     if one_file and same_memory(before, after):
         return TensorChange(name=name, size=before.size, shared=True, changed=0, delta=0.0, norm=math.nan)
-    alike, rooms = before.dtype == after.dtype, (Widened(), Widened())
+    alike = before.dtype == after.dtype
     changed, delta, norm, finite = 0, 0.0, 0.0, True
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         for one, other in zip(before.bits(PIECE), after.bits(PIECE), strict=True):
             differing = _differing(one, other) if alike else None
-            old = rooms[0](widen(one, before.dtype))
+            old = widen(one, before.dtype).astype(np.float64, copy=False)
             square, whole = _square(old)
             norm, finite = norm + square, finite and whole
             if differing == 0:
                 continue
-            new = rooms[1](widen(other, after.dtype))
+            new = widen(other, after.dtype).astype(np.float64, copy=False)
             changed += int(np.count_nonzero(old != new)) if differing is None else differing
-            square, whole = _square(np.subtract(new, old, out=new))
+            square, whole = _square(new - old)
             delta, finite = delta + square, finite and whole
     roots = math.sqrt(delta), math.sqrt(norm)
     return TensorChange(

@@ -1,4 +1,4 @@
-"""Compare two passes over the same tokens at the same weights; the pattern of differences shows the cause."""
+"""How log-probs of two passes over the same tokens at the same weights differ; the pattern of differences shows why."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.readers.tensors.tensor import Tensor
-from ppo_doctor.runs.dumps.batches import chosen, places, spread_rows
-from ppo_doctor.runs.dumps.moments import Column, describe, kept_pieces, products
+from ppo_doctor.runs.dumps.batches import chosen, spread_rows
 from ppo_doctor.runs.dumps.same_tokens import repeat_share
+from ppo_doctor.runs.dumps.statistics import Column, kept_pieces, products
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -24,14 +24,18 @@ if TYPE_CHECKING:
 
 #: A log-ratio beyond this (nats) counts as moved: above the noise of half precision for most tokens.
 MOVED = 0.02
-#: Fewer amounts of padding do not tell a line.
+#: Fewer amounts of padding do not determine a line.
 LEAST_LEVELS = 4
-#: Half a unit in the last place, relative; float64 is what float32 was widened to as often as not.
+#: Fewer pairs do not show a pattern.
+LEAST_PAIRS = 50
+#: The padding of more rows than this is not computed.
+MOST_ROWS = 1 << 22
+#: Half a unit in the last place, relative. float64 counts as float32, from which it was often widened.
 _HALF_ULP = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
 _HALF_ULP_FLOAT32 = 2.0**-25
-#: Equal numbers stay equal when both are stored in one type. A noise of e turns over e/ulp of them by one ulp, which
-#: leaves sqrt(e * ulp): the geometric mean of float32's half unit and the type's whole one.
-_TURNED_OVER = {dtype: math.sqrt(_HALF_ULP_FLOAT32 * 2 * half) for dtype, half in _HALF_ULP.items()}
+#: Equal numbers stay equal when both are stored in one type. Noise of size e changes the rounding of a share e/ulp of
+#: them by one ulp, which leaves sqrt(e * ulp): the geometric mean of float32's half unit and the type's whole one.
+_ONE_TYPE = {dtype: math.sqrt(_HALF_ULP_FLOAT32 * 2 * half) for dtype, half in _HALF_ULP.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +44,10 @@ class Passes:
 
     `slope` is that of the first on the second, `slope_back` that of the second on the first: noise on either side makes
     both at most 1, a temperature makes one of them larger. `above` and `below` are the shares of tokens with d beyond
-    MOVED nats, `rising` the share of positive d among those that are not 0. `rounding` is what float32 arithmetic and
-    storing make of equal numbers, in nats (root of the mean square). `padding` and `position` correlate |d| with the
-    padding of the row and the place in it; `least_padded` is the mean |d| of rows without padding, over that of all,
-    or its upper bound by the line through the others (see `unpadded`). NaN stands for what cannot be told.
+    MOVED nats, `rising` the share of positive d among those that are not 0. `rounding` is the root mean square that
+    float32 arithmetic and storage alone would give d. `padding` and `position` correlate |d| with the padding of the
+    row and the place in it; `least_padded` is the mean |d| of rows without padding over that of all, or an upper bound
+    of it (see `unpadded`). NaN stands for what is unknown.
     """
 
     samples: int
@@ -55,9 +59,9 @@ class Passes:
     below: float
     rising: float
     rounding: float
-    padding: float = math.nan
-    position: float = math.nan
-    least_padded: float = math.nan
+    padding: float
+    position: float
+    least_padded: float
 
 
 def compare_passes(
@@ -76,34 +80,29 @@ def compare_passes(
     Raises:
         ValueError: the sizes differ.
     """
-    gathered = _Gathered(with_padding=padding is not None, with_position=position is not None)
-    extra = tuple(tensor for tensor in (padding, position) if tensor is not None)
+    known = {"padding": padding, "position": position}
+    extra = {name: tensor for name, tensor in known.items() if tensor is not None}
+    sums = _Sums(names=tuple(extra))
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        for pieces in kept_pieces((one, other, *extra), mask):
-            gathered.add(*pieces)
-        return gathered.result(*_roundings(one.dtype, other.dtype))
-
-
-def _roundings(one: str, other: str) -> tuple[float, float]:
-    """Return what rounding does to numbers of two types, relative; two of one type are rounded alike."""
-    known = _TURNED_OVER if one == other else _HALF_ULP
-    return known.get(one, _HALF_ULP_FLOAT32), known.get(other, _HALF_ULP_FLOAT32)
+        for pieces in kept_pieces((one, other, *extra.values()), mask):
+            sums.add(*pieces)
+        relative = _ONE_TYPE if one.dtype == other.dtype else _HALF_ULP
+        return sums.result(*(relative.get(tensor.dtype, _HALF_ULP_FLOAT32) for tensor in (one, other)))
 
 
 @dataclass(slots=True, kw_only=True)
-class _Gathered:
-    """Sums so far."""
+class _Sums:
+    """Sums over the pieces so far; `names` says which of padding and position are known."""
 
-    with_padding: bool
-    with_position: bool
+    names: tuple[str, ...]
     one: Column = field(default_factory=Column)
     other: Column = field(default_factory=Column)
     gap: Column = field(default_factory=Column)
     size: Column = field(default_factory=Column)
-    levels: dict[float, tuple[int, float]] = field(default_factory=dict)
     extra: tuple[Column, ...] = field(default_factory=lambda: (Column(), Column()))
-    crosses: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    cross: float = 0.0
+    size_extra: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    levels: dict[float, tuple[int, float]] = field(default_factory=dict)
+    one_other: float = 0.0
     above: int = 0
     below: int = 0
     positive: int = 0
@@ -112,63 +111,67 @@ class _Gathered:
     def add(self, *pieces: Floats) -> None:
         x, y, *extra = (piece.astype(np.float64, copy=False) for piece in pieces)
         d = x - y
-        if not math.isfinite(float(d.sum())):
-            finite = np.isfinite(d)
+        finite = np.isfinite(d)
+        if not finite.all():
             x, y, d, *extra = (values[finite] for values in (x, y, d, *extra))
         if not len(d):
             return
-        self.cross += products(self.one.add(x), self.other.add(y))
+        self.one_other += products(self.one.add(x), self.other.add(y))
         self.gap.add(d)
         self.above += int(np.count_nonzero(d > MOVED))
         self.below += int(np.count_nonzero(d < -MOVED))
         self.positive += int(np.count_nonzero(d > 0))
         self.negative += int(np.count_nonzero(d < 0))
-        if extra:
-            self._add_extra(np.abs(d), extra)
-
-    def _add_extra(self, size: Floats, extra: list[Floats]) -> None:
+        size = np.abs(d)
         shifted = self.size.add(size)
-        for at, values in enumerate(extra):
-            self.crosses[at] += products(shifted, self.extra[at].add(values))
-        if self.with_padding:
-            self._add_levels(size, extra[0])
+        for at, (name, values) in enumerate(zip(self.names, extra, strict=True)):
+            self.size_extra[at] += products(shifted, self.extra[at].add(values))
+            if name == "padding":
+                self._add_levels(size, values)
 
     def _add_levels(self, size: Floats, padding: Floats) -> None:
-        """Add |d| to its amount of padding; rows have one, so that runs are summed before anything is sorted."""
+        """Add |d| to its amount of padding, which is the same for a whole row: rows are summed before the sorting."""
         starts = np.concatenate([[0], np.flatnonzero(np.diff(padding)) + 1])
-        found, place = np.unique(padding[starts], return_inverse=True)
+        levels, place = np.unique(padding[starts], return_inverse=True)
         counts = np.bincount(place, weights=np.diff(starts, append=len(padding)))
         sums = np.bincount(place, weights=np.add.reduceat(size, starts))
-        for level, count, total in zip(found.tolist(), counts.tolist(), sums.tolist(), strict=True):
+        for level, count, total in zip(levels.tolist(), counts.tolist(), sums.tolist(), strict=True):
             before = self.levels.get(level, (0, 0.0))
             self.levels[level] = before[0] + int(count), before[1] + total
 
     def result(self, one_ulp: float, other_ulp: float) -> Passes:
         n = self.gap.count
-        links = [self.size.correlation(self.extra[at], self.crosses[at]) for at in (0, 1)]
         moved = self.positive + self.negative
         squares = (one_ulp**2 * self.one.mean_square + other_ulp**2 * self.other.mean_square) / 3
+        correlations = {
+            name: self.size.correlation(column, cross)
+            for name, column, cross in zip(self.names, self.extra, self.size_extra, strict=False)
+        }
         return Passes(
             samples=n,
-            std=math.sqrt(self.gap.variance) if n else math.nan,
-            correlation=self.one.correlation(self.other, self.cross),
-            slope=_slope(self.one, self.other, self.cross),
-            slope_back=_slope(self.other, self.one, self.cross),
+            std=self.gap.std,
+            correlation=self.one.correlation(self.other, self.one_other),
+            slope=_slope(self.one, self.other, self.one_other),
+            slope_back=_slope(self.other, self.one, self.one_other),
             above=self.above / n if n else math.nan,
             below=self.below / n if n else math.nan,
             rising=self.positive / moved if moved else math.nan,
-            rounding=math.sqrt(squares) if n else math.nan,
-            padding=links[0] if self.with_padding else math.nan,
-            position=links[int(self.with_padding)] if self.with_position else math.nan,
+            rounding=math.sqrt(squares),
+            padding=correlations.get("padding", math.nan),
+            position=correlations.get("position", math.nan),
             least_padded=unpadded(self.levels) / self.size.mean if self.size.mean > 0 else math.nan,
         )
+
+
+def _slope(of: Column, on: Column, cross: float) -> float:
+    return of.covariance(on, cross) / on.variance if on.variance > 0 else math.nan
 
 
 def unpadded(levels: Mapping[float, tuple[int, float]]) -> float:
     """Return the mean |d| of rows without padding; `levels` holds count and sum of |d| of each amount of padding.
 
-    Where every row is padded: the height at 0 of the least-squares line through the means, one standard error of it
-    above. Few amounts, or alike ones, do not tell it: NaN.
+    If every row is padded: the height at 0 of the least-squares line through the means, plus one standard error of it.
+    NaN if the amounts are too few or too similar to determine it.
     """
     if len(levels) < 2:
         return math.nan
@@ -177,7 +180,7 @@ def unpadded(levels: Mapping[float, tuple[int, float]]) -> float:
     padding = np.array(sorted(levels))
     if len(levels) < LEAST_LEVELS or padding[0] > padding[-1] / 2:
         return math.nan
-    counts, sums = (np.array([levels[level][at] for level in padding.tolist()], np.float64) for at in (0, 1))
+    counts, sums = np.array([levels[level] for level in padding.tolist()], np.float64).T
     means, weights = sums / counts, counts / counts.sum()
     centre = float(weights @ padding)
     spread = float(weights @ (padding - centre) ** 2)
@@ -187,35 +190,27 @@ def unpadded(levels: Mapping[float, tuple[int, float]]) -> float:
     return height + math.sqrt(residual * (1 + centre**2 / spread))
 
 
-def _slope(of: Column, on: Column, cross: float) -> float:
-    return of.covariance(on, cross) / on.variance if on.variance > 0 else math.nan
-
-
-#: Fewer pairs do not tell a pattern.
-LEAST_PAIRS = 50
-#: Rows whose masks are read to find their padding.
-MOST_ROWS = 1 << 22
-
 Pair = tuple[Tensor, Tensor, Tensor | None]
 
 
-def of_passes(batch: Batch, cells: Cells | None, mask: Tensor | None, *, single_update: bool) -> dict[str, float]:
+def passes_metrics(batch: Batch, cells: Cells | None, mask: Tensor | None, *, single_update: bool) -> dict[str, float]:
     """Return how the passes of a dump that were made at the same weights differ.
 
-    The trainer's two passes are new and old log-probs of the first minibatch, or of all where a batch is trained on
-    once; the sampler's are held against the trainer's at the start. The pattern is that of the pair that differs more.
+    The trainer's two passes are new and old log-probs of the first minibatch, or of all minibatches if a batch is
+    trained on once; the sampler's is compared with the trainer's old log-probs. The pattern is that of the pair that
+    differs more.
     """
     found: dict[str, float] = {}
     pairs: list[tuple[float, Passes, Pair]] = []
-    for name, pair in (("start", _start(batch, cells, mask, single_update)), ("sampler", _sampler(batch, cells, mask))):
-        if pair is None:
+    start, sampler = _start_pair(batch, cells, mask, single_update), _sampler_pair(batch, cells, mask)
+    for name, pair in (("start", start), ("sampler", sampler)):
+        passes = None if pair is None else _compared(batch, pair)
+        if passes is None or pair is None or not passes.samples:
             continue
-        passes = _compared(batch, pair)
-        if name == "start" and math.isnan(passes.least_padded):
-            passes = _padded(batch, cells, mask, passes)
-        if passes.samples:
-            found[f"{name}_logratio_std"] = passes.std
-            pairs.append((passes.std, passes, pair))
+        if pair is start and math.isnan(passes.least_padded):
+            passes = _with_padding_of_epoch(batch, cells, mask, passes)
+        found[f"{name}_logratio_std"] = passes.std
+        pairs.append((passes.std, passes, pair))
     if not pairs:
         return {}
     std, passes, pair = max(pairs, key=lambda entry: entry[0] if math.isfinite(entry[0]) else -1.0)
@@ -226,7 +221,7 @@ def of_passes(batch: Batch, cells: Cells | None, mask: Tensor | None, *, single_
     return found | _pattern(passes) | _repeats(batch, pair, cells if of_start else None, mask)
 
 
-def _start(batch: Batch, cells: Cells | None, mask: Tensor | None, single_update: bool) -> Pair | None:
+def _start_pair(batch: Batch, cells: Cells | None, mask: Tensor | None, single_update: bool) -> Pair | None:
     new, old = batch.get("log_prob"), batch.get("old_log_prob")
     if new is None or old is None or (cells is None and not single_update):
         return None
@@ -236,24 +231,25 @@ def _start(batch: Batch, cells: Cells | None, mask: Tensor | None, single_update
     return None if keep is None else (new, old, keep)
 
 
-def _sampler(batch: Batch, cells: Cells | None, mask: Tensor | None) -> Pair | None:
-    """Return the pair in one epoch: later ones hold the same samples again, and would make noise look like a rule."""
+def _sampler_pair(batch: Batch, cells: Cells | None, mask: Tensor | None) -> Pair | None:
+    """Return the pair in the first epoch; later ones repeat the samples, which would make noise look systematic."""
     trainer, sampler = batch.get("old_log_prob"), batch.get("rollout_log_prob")
     if trainer is None or sampler is None:
         return None
-    keep = mask if cells is None else chosen(trainer, cells.epochs == cells.epochs.min(), mask)
-    return trainer, sampler, keep
+    return trainer, sampler, mask if cells is None else chosen(trainer, cells.first_epoch, mask)
 
 
 def _compared(batch: Batch, pair: Pair) -> Passes:
     one, other, mask = pair
     if len(one.shape) != 2 or one.shape[1] < 2:
         return compare_passes(one, other, mask=mask)
-    return compare_passes(one, other, mask=mask, padding=padding_of(batch, one), position=places(one))
+    places = Tensor.of("places", np.arange(one.shape[1], dtype=np.float32))
+    position = replace(places, shape=one.shape, stride=(0, 1))
+    return compare_passes(one, other, mask=mask, padding=padding_of(batch, one), position=position)
 
 
-def _padded(batch: Batch, cells: Cells | None, mask: Tensor | None, passes: Passes) -> Passes:
-    """Return what the first minibatch says, its padding as the first epoch tells it.
+def _with_padding_of_epoch(batch: Batch, cells: Cells | None, mask: Tensor | None, passes: Passes) -> Passes:
+    """Return what the first minibatch shows, with the effect of padding computed over the whole first epoch.
 
     A minibatch may hold too few amounts of padding. Steps within the epoch add to |d| at all of them.
     """
@@ -263,15 +259,14 @@ def _padded(batch: Batch, cells: Cells | None, mask: Tensor | None, passes: Pass
     keep = chosen(new, cells.epochs == 0, mask)
     if keep is None:
         return passes
-    whole = _compared(batch, (new, old, keep))
-    return replace(passes, padding=whole.padding, least_padded=whole.least_padded)
+    epoch = _compared(batch, (new, old, keep))
+    return replace(passes, padding=epoch.padding, least_padded=epoch.least_padded)
 
 
 def _pattern(passes: Passes) -> dict[str, float]:
     moved = passes.above + passes.below
-    rounding = passes.rounding
     return {
-        "passes_over_rounding": passes.std / rounding if rounding > 0 else math.nan,
+        "passes_over_rounding": passes.std / passes.rounding if passes.rounding > 0 else math.nan,
         "passes_correlation": passes.correlation,
         "passes_slope_excess": max(passes.slope, passes.slope_back) - 1,
         "passes_moved_share": moved,
@@ -284,10 +279,10 @@ def _pattern(passes: Passes) -> dict[str, float]:
 
 
 def _repeats(batch: Batch, pair: Pair, cells: Cells | None, mask: Tensor | None) -> dict[str, float]:
-    """Return how equal tokens after equal prefixes differ; `cells` where the pair is that of the first minibatch.
+    """Return how equal tokens after equal prefixes differ; `cells` is given if the pair is that of the first minibatch.
 
-    One in which too few tokens repeat leaves it to the first epoch, whose minibatches have weights of their own each:
-    only tokens of one of them are held against each other.
+    If too few tokens repeat in it, those of the whole first epoch are compared, within each minibatch, because the
+    weights differ between minibatches.
     """
     tokens, group = batch.get("tokens"), batch.get("group")
     if tokens is None or group is None:
@@ -303,48 +298,26 @@ def _repeats(batch: Batch, pair: Pair, cells: Cells | None, mask: Tensor | None)
 def padding_of(batch: Batch, base: Tensor) -> Tensor | None:
     """Return for each token of `base`, of shape [rows, time], how many tokens of padding its row has.
 
-    That before the prompt where the attention mask or the prompts' lengths tell it, else that behind the completion.
+    This is the padding before the prompt if the dump has an attention mask or prompt lengths, else that after the
+    completion. None if it is unknown or all rows have the same.
     """
     rows = base.shape[0]
     if rows > MOST_ROWS:
         return None
     attention, lengths, mask = batch.get("attention_mask"), batch.get("prompt_lengths"), batch.get("mask")
     if attention is not None and len(attention.shape) == 2 and attention.shape[0] == rows:
-        counts = _leading(attention)
+        leading = (np.where(r.any(axis=1), r.argmax(axis=1), r.shape[1]) for r in _blocks_of_rows(attention))
+        counts = np.concatenate(list(leading))
     elif lengths is not None and lengths.size == rows:
-        held = lengths.values()
-        counts = held.max() - held
+        counts = lengths.values().max() - lengths.values()
     elif mask is not None and mask.shape == base.shape:
-        counts = base.shape[1] - np.concatenate([(block != 0).sum(axis=1) for block in _rows(mask)])
+        counts = base.shape[1] - np.concatenate([block.sum(axis=1) for block in _blocks_of_rows(mask)])
     else:
         return None
     return spread_rows(counts.astype(np.float32), base) if counts.min() < counts.max() else None
 
 
-def _rows(tensor: Tensor) -> list[np.ndarray[tuple[int, int], np.dtype[np.bool_]]]:
-    width = tensor.shape[1]
-    step = max(1, (1 << 18) // max(width, 1))
-    return [(piece != 0).reshape(-1, width) for piece in tensor.chunks(step * width)]
-
-
-def _leading(mask: Tensor) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return how many zeros stand before the first 1 of each row."""
-    return np.concatenate([np.where(rows.any(axis=1), rows.argmax(axis=1), rows.shape[1]) for rows in _rows(mask)])
-
-
-def of_versions(batch: Batch, scalars: dict[str, int]) -> dict[str, float]:
-    """Return how many versions lie between the policy that sampled and the one that is trained, on average."""
-    sampled, trained = batch.get("version"), batch.get("trained_version")
-    now = scalars.get("trained_version") if trained is None else describe(trained).high
-    then = scalars.get("version") if sampled is None else describe(sampled).mean
-    return {} if now is None or then is None else {"policy_lag": float(now) - float(then)}
-
-
-def of_kept_mass(batch: Batch, mask: Tensor | None) -> dict[str, float]:
-    """Return the mean probability mass that the sampler left to choose from (top-p, top-k)."""
-    kept = batch.get("kept_mass")
-    if kept is None:
-        return {}
-    usable = mask if mask is not None and mask.size == kept.size else None
-    summary = describe(kept, usable)
-    return {"kept_mass_mean": summary.mean} if summary.count else {}
+def _blocks_of_rows(mask: Tensor) -> Iterator[npt.NDArray[np.bool_]]:
+    width = mask.shape[1]
+    for piece in mask.chunks(max(1, (1 << 18) // max(width, 1)) * width):
+        yield (piece != 0).reshape(-1, width)

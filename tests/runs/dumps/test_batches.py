@@ -1,4 +1,4 @@
-"""KL through the minibatches of an update: steps make it grow, a mismatch has it from the start."""
+"""The sums of each minibatch: KL grows with steps, and a mismatch between passes is there from the start."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from ppo_doctor.readers.tensors.tensor import Tensor
-from ppo_doctor.runs.dumps.batches import Cells
+from ppo_doctor.runs.dumps.batches import Cells, pooled, sums_by_cell, through_epochs
 from ppo_doctor.runs.dumps.recompute import group_bound, odd_group
-from ppo_doctor.runs.dumps.statistics import Kl, growth, joined, kl_by_cell
 
 
 def update(size_at, epochs=4, minibatches=3, rows=60):
@@ -23,47 +22,50 @@ def update(size_at, epochs=4, minibatches=3, rows=60):
     return Tensor.of("new", new), Tensor.of("old", old), Cells(epochs=epoch, minibatches=minibatch)
 
 
-def test_steps_make_kl_grow():
-    found = growth(kl_by_cell(*update(lambda step: 0.01 * step), None))
-    assert found["kl_step_corr"] > 0.99
-    assert found["kl_first_epoch_share"] < 0.05
+@pytest.mark.parametrize(
+    ("size_at", "shape", "correlation", "share"),
+    [
+        (lambda step: 0.01 * step, {}, (0.99, 1.0), (0.0, 0.05)),
+        (lambda step: 0.01 * math.sqrt(step), {"epochs": 2, "minibatches": 8}, (0.9, 1.0), (0.27, 0.34)),
+        (lambda _: 0.1, {}, (-0.7, 0.7), (0.8, 1.2)),
+    ],
+    ids=["steps in one direction", "a random walk", "a mismatch from the start"],
+)
+def test_kl_through_the_minibatches_of_an_update(size_at, shape, correlation, share):
+    found = through_epochs([sums_by_cell(*update(size_at, **shape), None)])
+    assert correlation[0] < found["kl_step_corr"] <= correlation[1]
+    assert share[0] < found["kl_first_epoch_share"] < share[1]
 
 
-def test_a_random_walk_grows_more_slowly():
-    found = growth(kl_by_cell(*update(lambda step: 0.01 * math.sqrt(step), epochs=2, minibatches=8), None))
-    assert found["kl_step_corr"] > 0.9
-    assert found["kl_first_epoch_share"] == pytest.approx(28 / 92, rel=0.1)
-
-
-def test_a_mismatch_is_there_from_the_start():
-    found = growth(kl_by_cell(*update(lambda _step: 0.1), None))
-    assert abs(found["kl_step_corr"]) < 0.7
-    assert found["kl_first_epoch_share"] == pytest.approx(1, abs=0.2)
-
-
-def test_a_policy_that_stands_still_tells_nothing():
-    assert growth(kl_by_cell(*update(lambda _step: 0.0), None)) == {}
-    assert growth({}) == {}
+def test_a_policy_that_does_not_move_has_no_growth_of_kl():
+    found = through_epochs([sums_by_cell(*update(lambda _: 0.0), None)])
+    assert not {"kl_step_corr", "kl_first_epoch_share"} & found.keys()
+    assert through_epochs([]) == {}
 
 
 def test_what_is_masked_or_broken_is_left_out():
     new, old, cells = update(lambda step: 0.01 * step)
-    plain = kl_by_cell(new, old, cells, None)
-    held = new.array().copy()
-    held[:, 2], held[:, 3] = math.nan, -math.inf
-    mask = np.ones(held.shape, bool)
+    plain = sums_by_cell(new, old, cells, None)
+    values = new.array().copy()
+    values[:, 2], values[:, 3] = math.nan, -math.inf
+    mask = np.ones(values.shape, bool)
     mask[:, 3] = False
-    found = kl_by_cell(Tensor.of("new", held), old, cells, Tensor.of("mask", mask))
+    found = sums_by_cell(Tensor.of("new", values), old, cells, Tensor.of("mask", mask))
     assert set(found) == set(plain)
-    assert all(found[cell].count * 7 == plain[cell].count * 5 for cell in plain)
-    assert all(math.isfinite(kl.total) for kl in found.values())
+    assert all(found[cell].samples * 7 == plain[cell].samples * 5 for cell in plain)
+    assert all(found[cell].old_count * 7 == plain[cell].old_count * 6 for cell in plain)
+    assert all(math.isfinite(part.k3) for part in found.values())
 
 
-def test_files_of_one_update_are_joined():
-    whole = kl_by_cell(*update(lambda step: 0.01 * step), None)
-    apart = [{cell: kl} for cell, kl in whole.items()]
-    assert joined(apart) == whole
-    assert joined([{(0, 0): Kl(2, 1.0)}, {(0, 0): Kl(3, 0.5)}]) == {(0, 0): Kl(5, 1.5)}
+def test_sums_of_parts_make_those_of_the_whole():
+    new, old, cells = update(lambda step: 0.01 * step)
+    parts = sums_by_cell(new, old, cells, None)
+    whole = pooled(parts.values())
+    d, o = new.array() - old.array(), old.array()
+    assert (whole.samples, whole.old_count, whole.low, whole.high) == (d.size, o.size, d.min(), d.max())
+    assert (whole.old_mean, whole.old_std) == pytest.approx((o.mean(), o.std()), rel=1e-12)
+    assert whole.kl == pytest.approx(np.mean(np.exp(d) - 1 - d), rel=1e-9)
+    assert through_epochs([{cell: part} for cell, part in parts.items()]) == through_epochs([parts])
 
 
 @pytest.mark.parametrize("freedom", [0, 1])

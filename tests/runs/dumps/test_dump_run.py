@@ -34,7 +34,7 @@ def test_metrics_of_dumps_agree(scale, extreme):
     for seed in range(4):
         held = dump(seed, scale, extreme)
         known = dump_run.Known(clip=CLIP, dual_clip=DUAL)
-        (record,) = dump_run.with_epochs([dump_run.measure(archive(held), known)])
+        (record,) = dump_run.with_update_metrics([dump_run.measure(archive(held), known)])
         for name, reference in references.items():
             plain, cancels = reference(held)
             if plain is None or math.isnan(plain):

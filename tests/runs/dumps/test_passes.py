@@ -6,13 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ppo_doctor.readers.tensors.tensor import Tensor
-from ppo_doctor.runs.dumps.batches import Batch, Cells, chosen, drift, per_epoch
-from ppo_doctor.runs.dumps.moments import describe, pooled
-from ppo_doctor.runs.dumps.passes import compare_passes, of_passes, padding_of
+from ppo_doctor.runs.dumps.batches import Batch, Cells, chosen, sums_by_cell, through_epochs
+from ppo_doctor.runs.dumps.passes import compare_passes, padding_of, passes_metrics
 from ppo_doctor.runs.dumps.recompute import estimated, recomputed_advantages
 from ppo_doctor.runs.dumps.same_tokens import change_correlation, repeat_share
 
@@ -102,7 +99,7 @@ def test_a_first_minibatch_of_few_prompts_leaves_padding_to_the_first_epoch():
     new = old + 0.1 * padding[:, None] * chance.choice([-1, 1], (48, 6))
     held = batch(log_prob=new, old_log_prob=old, attention_mask=attention)
     cells = Cells(epochs=np.zeros(48, np.int64), minibatches=minibatch)
-    found = of_passes(held, cells, None, single_update=False)
+    found = passes_metrics(held, cells, None, single_update=False)
     assert found["passes_least_padded"] == pytest.approx(0, abs=0.1)
     assert found["start_logratio_std"] == pytest.approx(0.5, abs=0.02)
 
@@ -180,11 +177,15 @@ def test_learning_moves_on_and_noise_moves_to_and_fro():
 
 def test_old_log_probs_drift_only_when_they_change():
     cells, _, old = epochs_of(lambda *_: 0)
-    kept = drift([summary for _, summary in per_epoch(tensor(old), cells, None)])
-    moved = drift([summary for _, summary in per_epoch(tensor(old + 0.01 * cells.epochs[:, None]), cells, None)])
-    assert kept == 0
+
+    def drift(values, rows=slice(None)):
+        part = Cells(epochs=cells.epochs[rows], minibatches=cells.minibatches[rows])
+        return through_epochs([sums_by_cell(None, tensor(values[rows]), part, None)]).get("old_log_prob_drift")
+
+    assert drift(old) == 0
+    moved = drift(old + 0.01 * cells.epochs[:, None])
     assert moved == pytest.approx(0.03 / old[:40].std(), rel=1e-6)
-    assert math.isnan(drift([describe(tensor(old))]))
+    assert drift(old, slice(40)) is None
 
 
 def test_rows_are_chosen_within_the_mask():
@@ -193,17 +194,6 @@ def test_rows_are_chosen_within_the_mask():
     rows = np.array([True, True, False])
     assert chosen(base, rows, mask).array().tolist() == [[True, False], [True, True], [False, False]]
     assert chosen(base, np.array([False, False, True]), mask) is None
-
-
-@given(st.lists(st.lists(st.floats(-1e6, 1e6), max_size=9), min_size=1, max_size=5))
-def test_summaries_of_parts_make_that_of_the_whole(parts):
-    whole = describe(tensor([value for part in parts for value in part]))
-    joined = pooled([describe(tensor(part)) for part in parts])
-    assert joined.count == whole.count
-    if whole.count:
-        scale = max(abs(whole.low), abs(whole.high), 1.0)
-        assert joined.mean == pytest.approx(whole.mean, rel=1e-9, abs=1e-12 * scale)
-        assert joined.std == pytest.approx(whole.std, rel=1e-9, abs=1e-7 * scale)
 
 
 def plain_estimates(rewards, values, lengths, gamma, decay):
@@ -294,5 +284,5 @@ def test_few_repeats_in_the_first_minibatch_leave_them_to_those_of_the_first_epo
     old = np.zeros(d.shape)
     held = batch(log_prob=d, old_log_prob=old, tokens=tokens, group=group)
     cells = Cells(epochs=np.zeros(92, np.int64), minibatches=minibatch)
-    found = of_passes(held, cells, None, single_update=False)
+    found = passes_metrics(held, cells, None, single_update=False)
     assert low <= found["passes_repeat_share"] <= high

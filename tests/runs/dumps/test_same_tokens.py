@@ -14,7 +14,6 @@ from ppo_doctor.runs.dumps import dump_run
 from ppo_doctor.runs.dumps.batches import Batch, Cells, batch_of
 from ppo_doctor.runs.dumps.contents import with_roles
 from ppo_doctor.runs.dumps.same_tokens import joined_updates, rms_change, sampler_log_probs
-from ppo_doctor.runs.dumps.statistics import Measured
 
 ROWS, TIME = 40, 3
 
@@ -113,10 +112,10 @@ def test_it_is_measured_against_the_distance_to_the_trainer(tmp_path, shift, wan
 def test_a_sampler_that_agrees_with_its_trainer_has_no_distance():
     held = sampler_log_probs(update(), None, None)
     records = [
-        Measured(path="a", container="npz", step=n, values={"passes_logratio_std": 0.0}, raw={}, sampler=held)
+        dump_run.Measured(path="a", container="npz", step=n, values={"passes_logratio_std": 0.0}, raw={}, sampler=held)
         for n in (1, 2)
     ]
-    assert all("sampler_moved" not in record.values for record in dump_run.with_epochs(records))
+    assert all("sampler_moved" not in record.values for record in dump_run.with_update_metrics(records))
 
 
 def test_words_are_numbered_alike_in_every_file(tmp_path):

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ppo_doctor.runs.dumps import moments, statistics
+from ppo_doctor.runs.dumps import statistics
 from ppo_doctor.runs.dumps.checkpoints import TensorChange, compare
-from ppo_doctor.runs.dumps.moments import Summary, describe
 from ppo_doctor.runs.dumps.passes import Passes, compare_passes
 from ppo_doctor.runs.dumps.recompute import Recomputed
-from ppo_doctor.runs.dumps.statistics import QUANTILES, RatioStatistics, ratio_statistics
+from ppo_doctor.runs.dumps.statistics import QUANTILES, RatioStatistics, Summary, describe, ratio_statistics
 from tests.runs.dumps.dump_references import OF_FIELD
 from tests.runs.dumps.references import (
     CHANGE,
@@ -141,13 +140,13 @@ def rows(low):
 
 def shortened(check, *columns):
     """Check with pieces of all the data, and of seven elements."""
-    before = moments.kept_pieces.__defaults__
+    before = statistics.kept_pieces.__defaults__
     check(*columns)
-    moments.kept_pieces.__defaults__ = (7,)
+    statistics.kept_pieces.__defaults__ = (7,)
     try:
         check(*columns)
     finally:
-        moments.kept_pieces.__defaults__ = before
+        statistics.kept_pieces.__defaults__ = before
 
 
 @pytest.mark.parametrize("low", [-2.0, -1e4])
