@@ -130,7 +130,7 @@ def xml(text: str) -> str:
 
 def command_data(text: str) -> str:
     """Return text as the message of a workflow command."""
-    return prose(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return prose(text).replace("%", "%25")  # prose has neither line ends nor carriage returns
 
 
 def command_property(text: str) -> str:
