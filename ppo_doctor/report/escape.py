@@ -1,4 +1,4 @@
-"""Make text of a log, a path, a configuration or a folder of rules safe to print on a terminal."""
+"""Escape untrusted text for each output format: terminal, Markdown, XML and GitHub's workflow commands."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def _run(
 
 
 def _hero(summary: Summary, diagnosis: Diagnosis, prefix: str) -> Markup:
-    """Return what the first screen has to answer; on a page of several runs the fold has the verdict."""
+    """Return the head of a report; on a page of several runs the verdict is in the heading of the section instead."""
     became = phrases.outcome(summary)
     lead = el("p", text(became), cls="lead") if became else NOTHING
     facts = el("ul", *(el("li", text(fact)) for fact in phrases.facts(diagnosis)), cls="facts", aria_label="The run")
