@@ -151,12 +151,12 @@ def _verdict(page: Page, letter: str, side: Side) -> None:
 
 
 def _summary_of(side: Side) -> Summary:
-    """Return the summary of a side; of seeds that of the first with a problem."""
+    """Return the summary of a side; for several seeds, that of the first seed with a problem."""
     return next((summary for summary in side.summaries if summary.problems), side.summaries[0])
 
 
 def _standing(side: Side) -> str:
-    """Return what a side suffers from, how sure that is, since when, and of seeds in how many."""
+    """Return the first problem of a side, its confidence and onset, and how many of its seeds have it."""
     summary = _summary_of(side)
     if not summary.problems:
         return what(summary)

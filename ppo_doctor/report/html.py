@@ -24,7 +24,6 @@ from ppo_doctor.report.phrases import (
     first_action,
     flowing,
     short,
-    titles,
     weighed,
     wrong,
 )
@@ -179,7 +178,7 @@ def _run(
 
 
 def _hero(summary: Summary, diagnosis: Diagnosis, prefix: str) -> Markup:
-    """Return what the first screen has to answer; on a page of several runs the fold has the verdict."""
+    """Return the head of a report; on a page of several runs the verdict is in the heading of the section instead."""
     became = phrases.outcome(summary)
     lead = el("p", text(became), cls="lead") if became else NOTHING
     facts = el("ul", *(el("li", text(fact)) for fact in phrases.facts(diagnosis)), cls="facts", aria_label="The run")
@@ -281,7 +280,7 @@ def details(
 
 
 def accounts(title: str, causes: Sequence[RankedCause], diagnosis: Diagnosis, *, unfolded: bool) -> Markup:
-    """Return the accounts of causes, under one fold."""
+    """Return a collapsible section with the score of each cause."""
     size = f": {count(len(causes), 'cause')}" if len(causes) != 1 else ""
     return fold(f"{title}{size}", join(_account(cause, diagnosis) for cause in causes), unfolded=unfolded)
 
@@ -290,8 +289,7 @@ def _account(cause: RankedCause, diagnosis: Diagnosis) -> Markup:
     """Return the ledger of a cause: prior, every weight, and the sum."""
     prior = _amount(decibels(cause.prior_db), text("prior"), text("how common this cause is"))
     total = _amount(decibels(cause.score_db), text("sum"), text(chance(cause.probability)), cls="sum")
-    names = titles(diagnosis)
-    rows = (prior, *(_weighed(entry, names) for entry in weighed(cause)), total)
+    rows = (prior, *map(_weighed, weighed(cause)), total)
     far = behind(diagnosis, cause)
     about = f"{cause.confidence}{'' if cause.benign else f', {cause.severity.value}'}{f', {far}' if far else ''}"
     head = el("p", el("strong", text(flowing(cause.title))), text(f" ({about}) "), code(cause.id), cls="of-account")
@@ -300,9 +298,9 @@ def _account(cause: RankedCause, diagnosis: Diagnosis) -> Markup:
     return el("div", head, listed, cls="filtered")
 
 
-def _weighed(entry: LedgerEntry, names: Mapping[str, str]) -> Markup:
+def _weighed(entry: LedgerEntry) -> Markup:
     name = join((code(entry.finding), text(f" {entry.status}")))
-    return _amount(decibels(entry.db), name, text(entry_says(entry, names)))
+    return _amount(decibels(entry.db), name, text(entry_says(entry)))
 
 
 def _amount(amount: str, name: Markup, words: Markup, cls: str = "") -> Markup:

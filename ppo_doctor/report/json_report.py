@@ -1,4 +1,4 @@
-"""The JSON report: indented, finite, and without control characters."""
+"""JSON: the encoder that all JSON output uses, the report of a run, and the list of several reports."""
 
 from __future__ import annotations
 

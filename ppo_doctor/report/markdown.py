@@ -19,7 +19,6 @@ from ppo_doctor.report.phrases import (
     finding_says,
     first_action,
     sentence,
-    titles,
     weighed,
 )
 from ppo_doctor.report.summary import relative, summarize
@@ -126,7 +125,7 @@ def _standing(problem: ProblemSummary, diagnosis: Diagnosis) -> str:
 
 def _problem(problem: ProblemSummary, diagnosis: Diagnosis, options: RenderOptions) -> str:
     rows = [f"**{label}** {md(words)}" for label, words in phrases.advice(problem)]
-    accounts = [_account(cause, diagnosis) for cause in causes_of(diagnosis, problem)] if options.why else []
+    accounts = [_account(cause) for cause in causes_of(diagnosis, problem)] if options.why else []
     head = f"#### {problem.rank}. {md(phrases.title(problem))}\n\n{_standing(problem, diagnosis)}"
     return "\n\n".join(part for part in [head, _bullets(rows), *accounts] if part)
 
@@ -144,7 +143,7 @@ def _details(summary: Summary, diagnosis: Diagnosis, options: RenderOptions) -> 
     rows += [f"{f.status} {md_code(f.rule)}: {md(_outcome(f))}" for f in diagnosis.findings]
     rows += [f"left out on request: {md_code(name)}" for name in diagnosis.suppressed]
     rows += [f"not ruled out: {md_code(cause.id)}: {md(sentence(cause.because))}" for cause in diagnosis.not_ruled_out]
-    accounts = [_account(cause, diagnosis) for cause in others] if options.why else []
+    accounts = [_account(cause) for cause in others] if options.why else []
     return "\n\n".join([_bullets(rows), *accounts])
 
 
@@ -162,11 +161,10 @@ def _outcome(finding: Finding) -> str:
     return (finding.reason or "") if finding.status in ("skipped", "errored") else finding_says(finding)
 
 
-def _account(cause: RankedCause, diagnosis: Diagnosis) -> str:
-    names = titles(diagnosis)
+def _account(cause: RankedCause) -> str:
     rows = ["| dB | check |", "|---:|---|", f"| {decibels(cause.prior_db)} | prior: how common this cause is |"]
     rows += [
-        f"| {decibels(entry.db)} | {md_code(entry.finding)} {entry.status}: {md(entry_says(entry, names))} |"
+        f"| {decibels(entry.db)} | {md_code(entry.finding)} {entry.status}: {md(entry_says(entry))} |"
         for entry in weighed(cause)
     ]
     rows.append(f"| {decibels(cause.score_db)} | **sum** |")

@@ -105,24 +105,18 @@ def finding_says(finding: Finding) -> str:
     return flowing(f"{finding.title}: {detail}" if detail else finding.title)
 
 
-def entry_says(entry: LedgerEntry, titles: Mapping[str, str]) -> str:
-    """Return a line of a ledger in words: the finding's title and its numbers."""
-    title = entry.title or titles.get(entry.finding, entry.finding)
-    return flowing(f"{title}: {entry.says}" if entry.says else title)
-
-
-def titles(diagnosis: Diagnosis) -> dict[str, str]:
-    """Return the title of each finding by its rule's name."""
-    return {finding.rule: finding.title for finding in diagnosis.findings}
+def entry_says(entry: LedgerEntry) -> str:
+    """Return an entry of a ledger in words: the title of the finding and its numbers."""
+    return flowing(f"{entry.title}: {entry.says}" if entry.says else entry.title)
 
 
 def decibels(value: int) -> str:
-    """Return a weight with its sign, which is never a hyphen."""
+    """Return a weight with its sign; the minus is "−", not a hyphen."""
     return f"+{value}" if value >= 0 else f"−{-value}"
 
 
 def chance(probability: float | None) -> str:
-    """Return what a score comes to as a probability; nothing where none is given."""
+    """Return the probability of a cause in words, or "" if it is unknown."""
     return "" if probability is None else f"probability {probability:.2f} under the lab's mix of faults"
 
 
@@ -220,7 +214,7 @@ def gravity(diagnosis: Diagnosis) -> tuple[int, int]:
 
 
 def behind(diagnosis: Diagnosis, cause: RankedCause) -> str:
-    """Return how a cause stands to what leads its problem: as its root, as what follows, or how far behind."""
+    """Return how a cause relates to the leading cause of its problem: root, consequence, or its distance in dB."""
     ahead = [c for c in diagnosis.causes if c.leader and c.problem == cause.problem]
     if cause.leader or not ahead:
         return ""
@@ -231,12 +225,12 @@ def behind(diagnosis: Diagnosis, cause: RankedCause) -> str:
 
 
 def weighed(cause: RankedCause) -> list[LedgerEntry]:
-    """Return the account of a cause, what speaks for it first, the weightiest first."""
+    """Return the ledger of a cause by weight, the heaviest supporting entry first."""
     return sorted(cause.ledger, key=lambda entry: -entry.db)
 
 
 def in_favour(cause: RankedCause) -> list[LedgerEntry]:
-    """Return what speaks for a cause, the weightiest first."""
+    """Return the ledger entries that support a cause, the heaviest first."""
     return [entry for entry in weighed(cause) if entry.db > 0]
 
 
@@ -477,7 +471,7 @@ def _note(note: str, diagnosis: Diagnosis) -> str:
 
 
 def apart(paths: Sequence[str]) -> list[str]:
-    """Return what tells paths apart: without the folders and the ending that all of them share."""
+    """Return the paths without the folders and the ending that all of them share."""
     if len(set(paths)) < 2:
         return list(paths)
     shared = commonprefix(list(paths))

@@ -34,7 +34,6 @@ from ppo_doctor.report.phrases import (
     sentence,
     settings_only,
     stopped,
-    titles,
     to_do,
     weighed,
 )
@@ -237,7 +236,7 @@ def details(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
     _sources(page, diagnosis)
     diagnosis = relative(diagnosis)
     _chain(page, diagnosis, options)
-    writer = _Causes(page=page, diagnosis=diagnosis, options=options, titles=titles(diagnosis))
+    writer = _Causes(page=page, diagnosis=diagnosis, options=options)
     writer.section("Cause", [cause for cause in diagnosis.causes if not cause.benign])
     writer.section("Harmless explanation", [cause for cause in diagnosis.causes if cause.benign])
     _unexplained(page, diagnosis)
@@ -296,7 +295,6 @@ class _Causes:
     page: Page
     diagnosis: Diagnosis
     options: RenderOptions
-    titles: dict[str, str]
     #: finding → rank of the cause under which its numbers stand
     shown_at: dict[str, int] = field(default_factory=dict)
     asked: set[Measurement] = field(default_factory=set)
@@ -351,8 +349,8 @@ class _Causes:
         """Return a finding with its numbers, or with the cause under which they stand already."""
         rank = self.shown_at.setdefault(entry.finding, cause.rank)
         if rank == cause.rank:
-            return entry_says(entry, self.titles)
-        return f"{flowing(entry.title or self.titles.get(entry.finding, entry.finding))} ({bound(f'see {rank}')})"
+            return entry_says(entry)
+        return f"{flowing(entry.title)} ({bound(f'see {rank}')})"
 
     def _amount(self, amount: int, words: str | Span) -> None:
         self.page.labelled(bound(decibels(amount).rjust(4)), words, INDENT, column=6)

@@ -182,7 +182,7 @@ def fleet(page: Page, judged: Sequence[Judged], *, everything: bool) -> None:
 
 
 def gravest(page: Page, judged: Sequence[Judged]) -> None:
-    """Add how many runs are how, and the gravest of them: what is last on a screen."""
+    """Add the number of runs per verdict and the most severe run, last because the end of the output stays visible."""
     _head(page, [diagnosis for diagnosis, _ in judged])
     _rows(page, gravest_first(judged)[:1], judged)
 

@@ -65,7 +65,8 @@ def finding(rule: str, code: str, title: str, link: str, status: Any = "clear", 
 
 
 def entry(source: Finding, db: int) -> LedgerEntry:
-    return LedgerEntry(finding=source.rule, status=source.status, db=db, link=source.link, says=says(source))
+    values: dict[str, Any] = {"finding": source.rule, "status": source.status, "link": source.link}
+    return LedgerEntry(db=db, says=says(source), title=source.title, **values)
 
 
 def outcome(what: Any, start: float, end: float, **more: Any) -> Outcome:
@@ -328,6 +329,7 @@ SINGLE = RankedCause(
             status="fired",
             db=50,
             link="configuration",
+            title="One optimizer step per rollout batch",
             says="updates_known 1 is 1 [configured] (runs/exp1/config.json:7)",
         ),
     ),

@@ -111,7 +111,7 @@ def _ranked(cause: Cause, findings: tuple[Finding, ...]) -> RankedCause:
         level_with=cause.twins,
         onset_step=min(onsets, default=None),
         ledger=tuple(
-            LedgerEntry(finding=f.rule, status=f.status, db=db, link=f.link, says=says(f))
+            LedgerEntry(finding=f.rule, status=f.status, db=db, link=f.link, says=says(f), title=f.title)
             for f, db in zip(findings, WEIGHTS, strict=False)
         ),
         remedies=tuple(remedy for remedy in cause.remedies if remedy.framework is None),
