@@ -1,4 +1,4 @@
-"""Statistics of the entropy: lost early, gone, rising, or kept up by a bonus."""
+"""Statistics of the entropy (collapse, growth, bonus coefficient) and of growth of the KL to the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of the gradient norm: exactly 0, too small for the optimizer, or ordinary."""
+"""Statistics of the gradient norm (zero, below Adam's epsilon, overflow, clipping), precision and adaptive rates."""
 
 from __future__ import annotations
 
@@ -31,20 +31,10 @@ NO_GRADIENT = ("None of the inputs have requires_grad", "does not require grad")
 
 
 @statistic("grad_norm", "actor_grad_norm")
-def gradient_zero_share(view: RunView) -> Fact | None:
-    """Return the share of records with a gradient norm of exactly 0."""
-    series = view.logged("actor_grad_norm", "grad_norm")
-    zeros = zero_share(series)
-    if series is None or zeros is None:
-        return None
-    return fact(zeros, series, f"{series.raw} is exactly 0 in {zeros:.0%} of the records")
-
-
-@statistic("grad_norm", "actor_grad_norm")
 def gradient_said_missing(view: RunView) -> Fact | None:
-    """Tell whether PyTorch warned that no input requires a gradient, and the logged norm is 0 as far as it is printed.
+    """Return whether PyTorch warned that no input requires a gradient and the logged norm is 0 in print.
 
-    A pass without gradients gives the same warning, as that of a reference does: there the norm is not 0.
+    A forward pass without gradients, such as the reference model's, gives the same warning, but the norm is then not 0.
     """
     series = view.logged("actor_grad_norm", "grad_norm")
     told = next((note for note in view.run.notes if any(text in note.text for text in NO_GRADIENT)), None)
@@ -60,7 +50,7 @@ def silent_on_paid_batches(view: RunView) -> Fact | None:
     """Tell whether loss and gradient are exactly 0 though rewards differ inside the groups."""
     loss, deviations = view.logged("loss"), view.logged("reward_std")
     flat = view.logged("frac_reward_zero_std")
-    zeros = view.value("gradient_zero_share")
+    zeros = zero_share(view.logged("actor_grad_norm", "grad_norm"))
     if loss is None or deviations is None or zeros is None:
         return None
     silent = float((finite(loss) == 0).mean()) > 0.9 and zeros > 0.9

@@ -1,4 +1,4 @@
-"""Whether the policy moves and the ratio shows it: KL, loss, entropy and reference KL within their resolution."""
+"""Statistics of the KL of updates, and whether the policy moves: by KL, ratio, entropy, reference KL and reward."""
 
 from __future__ import annotations
 
