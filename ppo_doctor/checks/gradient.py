@@ -87,7 +87,7 @@ def clip_norm(view: RunView) -> Fact | None:
 
 @statistic("minibatch_size", "num_minibatches+rollout_steps")
 def minibatch_of_one(view: RunView) -> Fact | None:
-    """Tell whether the settings leave one sample in a minibatch whose advantages are normalised."""
+    """Return whether the settings make minibatches of one sample although advantages are normalised."""
     normalised = view.run.config.get("normalize_advantages")
     if normalised is not None and normalised.value is False:
         return None
@@ -206,7 +206,7 @@ def skipped_share(view: RunView) -> Series | None:
 
 @statistic("precision")
 def half_precision(view: RunView) -> Fact | None:
-    """Return 1 where the configuration stores weights in 16 bits, 0 where in more; autocast alone says neither."""
+    """Return 1 if the configuration stores weights in 16 bits, 0 if in more; None if only autocast is configured."""
     setting = view.run.config.get("precision")
     raw = view.run.config_raw
     named = setting.value if setting is not None else next((raw[key] for key in raw if _of_weights(key)), None)
@@ -241,7 +241,7 @@ def _of_weights(key: str) -> bool:
 
 @statistic("learning_rate+desired_kl")
 def controller_idle(view: RunView) -> Series | None:
-    """Return 1 where an adaptive learning rate cannot follow the KL, or is next to its bound, else 0.
+    """Return 1 in records in which an adaptive rate cannot follow the KL or is at or next to a limit, else 0.
 
     rsl_rl divides or multiplies by 1.5 outside half to twice the desired KL, within 1e-5 to 1e-2. Where no KL is
     logged, or no desired KL is known, a rate at one of the bounds, or one notch inside, counts. So does a rate that
