@@ -1,4 +1,7 @@
-"""Counted optimizer steps, passes, samples and rows of a rollout batch; they outweigh configured values."""
+"""Counts of optimizer steps, epochs and samples per batch, and coefficients and schedules that the log implies.
+
+Counted values take precedence over configured ones.
+"""
 
 from __future__ import annotations
 

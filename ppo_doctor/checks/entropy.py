@@ -1,4 +1,4 @@
-"""Statistics of the entropy: lost early, gone, rising, or kept up by a bonus."""
+"""Statistics of the entropy (collapse, growth, bonus coefficient) and of growth of the KL to the reference."""
 
 from __future__ import annotations
 
@@ -299,9 +299,9 @@ HELD_SPENT, TRAVELLED = 0.04, 0.05
 def reference_growth(view: RunView) -> Fact | None:
     """Return the KL to the reference in the later half of a run over that in its first quarter.
 
-    Updates of one size take a policy that nothing holds as many times further as there are of them where they agree,
-    and the root of that where they do not; the KL grows with the square of the distance. The first sixteenth is left
-    out: rates are still warming up there.
+    Without a KL penalty, n updates of equal size move the policy n times as far if they point the same way, and √n
+    times if they are random; the KL grows with the square of the distance. The first sixteenth is left out, as the
+    learning rate may still be warming up.
     """
     series, size = view.logged("ref_kl"), _apart(view)
     if series is None or len(size) < MANY:

@@ -1,4 +1,4 @@
-"""Statistics of the gradient norm: exactly 0, too small for the optimizer, or ordinary."""
+"""Statistics of the gradient norm (zero, below Adam's epsilon, overflow, clipping), precision and adaptive rates."""
 
 from __future__ import annotations
 
@@ -32,20 +32,10 @@ NO_GRADIENT = ("None of the inputs have requires_grad", "does not require grad")
 
 
 @statistic("grad_norm", "actor_grad_norm")
-def gradient_zero_share(view: RunView) -> Fact | None:
-    """Return the share of records with a gradient norm of exactly 0."""
-    series = view.logged("actor_grad_norm", "grad_norm")
-    zeros = zero_share(series)
-    if series is None or zeros is None:
-        return None
-    return fact(zeros, series, f"{series.raw} is exactly 0 in {zeros:.0%} of the records")
-
-
-@statistic("grad_norm", "actor_grad_norm")
 def gradient_said_missing(view: RunView) -> Fact | None:
-    """Tell whether PyTorch warned that no input requires a gradient, and the logged norm is 0 as far as it is printed.
+    """Return whether PyTorch warned that no input requires a gradient and the logged norm is 0 in print.
 
-    A pass without gradients gives the same warning, as that of a reference does: there the norm is not 0.
+    A forward pass without gradients, such as the reference model's, gives the same warning, but the norm is then not 0.
     """
     series = view.logged("actor_grad_norm", "grad_norm")
     told = next((note for note in view.run.notes if any(text in note.text for text in NO_GRADIENT)), None)
@@ -61,7 +51,7 @@ def silent_on_paid_batches(view: RunView) -> Fact | None:
     """Tell whether loss and gradient are exactly 0 though rewards differ inside the groups."""
     loss, deviations = view.logged("loss"), view.logged("reward_std")
     flat = view.logged("frac_reward_zero_std")
-    zeros = view.value("gradient_zero_share")
+    zeros = zero_share(view.logged("actor_grad_norm", "grad_norm"))
     if loss is None or deviations is None or zeros is None:
         return None
     silent = float((finite(loss) == 0).mean()) > 0.9 and zeros > 0.9
@@ -98,7 +88,7 @@ def clip_norm(view: RunView) -> Fact | None:
 
 @statistic("minibatch_size", "num_minibatches+rollout_steps")
 def minibatch_of_one(view: RunView) -> Fact | None:
-    """Tell whether the settings leave one sample in a minibatch whose advantages are normalised."""
+    """Return whether the settings make minibatches of one sample although advantages are normalised."""
     normalised = view.run.config.get("normalize_advantages")
     if normalised is not None and normalised.value is False:
         return None
@@ -215,7 +205,7 @@ def skipped_share(view: RunView) -> Series | None:
 
 @statistic("precision")
 def half_precision(view: RunView) -> Fact | None:
-    """Return 1 where the configuration stores weights in 16 bits, 0 where in more; autocast alone says neither."""
+    """Return 1 if the configuration stores weights in 16 bits, 0 if in more; None if only autocast is configured."""
     setting = view.run.config.get("precision")
     raw = view.run.config_raw
     named = setting.value if setting is not None else next((raw[key] for key in raw if _of_weights(key)), None)
@@ -250,7 +240,7 @@ def _of_weights(key: str) -> bool:
 
 @statistic("learning_rate+desired_kl")
 def controller_idle(view: RunView) -> Series | None:
-    """Return 1 where an adaptive learning rate cannot follow the KL, or is next to its bound, else 0.
+    """Return 1 in records in which an adaptive rate cannot follow the KL or is at or next to a limit, else 0.
 
     rsl_rl divides or multiplies by 1.5 outside half to twice the desired KL, within 1e-5 to 1e-2. Where no KL is
     logged, or no desired KL is known, a rate at one of the bounds, or one notch inside, counts. So does a rate that

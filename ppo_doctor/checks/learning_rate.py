@@ -1,4 +1,4 @@
-"""Statistics of the learning rate: zero, tiny, usual or too high."""
+"""Statistics of the learning rate: zero, warm-up, decay, usual range, and the KL that is left at a rate near 0."""
 
 from __future__ import annotations
 
@@ -72,36 +72,31 @@ def rate_largest(view: RunView) -> Fact | None:
     return None if rate is None else fact(rate, None, f"the configured learning rate is {rate:g}")
 
 
-@statistic("learning_rate")
-def rate_reach(view: RunView) -> Fact | None:
-    """Return the log-ratio, in nats, that the logged rate can add up to over all updates of the run."""
-    rate = view.value("rate_largest")
+def _reach(view: RunView, rate: float) -> float | None:
+    """Return the log-ratio, in nats, that a learning rate can add up to over all updates of the run."""
     updates = view.logged("policy_loss", "approx_kl", "entropy", "loss", "clip_fraction")
-    if rate is None or updates is None:
+    if updates is None:
         return None
     known = view.value("updates_effective")
     steps = len(updates) * max(1.0, min(known or FEW_UPDATES, MANY_UPDATES))
-    reach = rate * (NATS_PER_RATE_COMPLETIONS if of_completions(view) else NATS_PER_RATE) * steps
-    return fact(reach, view.logged("learning_rate"), f"{steps:g} steps at {rate:.3g} reach {reach:.2g} nats at most")
+    return rate * (NATS_PER_RATE_COMPLETIONS if of_completions(view) else NATS_PER_RATE) * steps
 
 
 @statistic("learning_rate")
 def rate_ordinary(view: RunView) -> Fact | None:
     """Tell whether the learning rate is one that would have moved the policy."""
-    rate, reach = view.value("rate_largest"), view.value("rate_reach")
+    rate = view.value("rate_largest")
     if rate is None:
         return None
+    reach = _reach(view, rate)
     least = ORDINARY_COMPLETIONS if of_completions(view) else ORDINARY
     holds = both(rate >= least and not _followed(view), None if reach is None else reach >= UNMOVED)
     return condition(holds, view.logged("learning_rate"), f"the learning rate is {rate:.3g}")
 
 
 def _followed(view: RunView) -> bool:
-    """Tell whether the policy moves next to nothing, and as far as its rate lets it: then the rate is what is small."""
-    usual, per = (
-        view.value("divergence_usual"),
-        view.value("root_divergence_per_rate"),
-    )
+    """Return whether the policy hardly moves, but as far as its rate allows: then the rate is what is too small."""
+    usual, per = view.value("divergence_usual"), view.value("root_divergence_per_rate")
     return usual is not None and per is not None and 1e-14 < usual < STILL_KL and per > 1
 
 
@@ -114,18 +109,14 @@ def of_completions(view: RunView) -> bool:
 def rate_zero_share(view: RunView) -> Fact | None:
     """Return the share of records with a learning rate of exactly 0; a warm-up begins there, with a record or two."""
     rates = view.logged("learning_rate")
-    zeros: float | None
     if rates is not None:
         zeros = zero_share(rates, WARMING + 1)
-    else:
-        rate = view.given("learning_rate")
-        zeros = None if rate is None else float(rate == 0)
-    if zeros is None:
+        return None if zeros is None else fact(zeros, rates, f"the learning rate is 0 in {zeros:.0%} of the records")
+    rate = view.given("learning_rate")
+    if rate is None:
         return None
-    if rates is not None:
-        return fact(zeros, rates, f"the learning rate is 0 in {zeros:.0%} of the records")
     setting = view.run.config["learning_rate"]
-    return fact(zeros, setting, f"{setting.key} = {setting.value}", how="configured")
+    return fact(float(rate == 0), setting, f"{setting.key} = {setting.value}", how="configured")
 
 
 @statistic("learning_rate", "schedule_steps")

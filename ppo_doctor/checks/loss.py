@@ -1,4 +1,4 @@
-"""What the surrogate is made of and says: advantages, its size, zeros and side, and losses that come again."""
+"""Statistics of the losses (policy loss zero, repeated or positive; coefficients in the loss) and of advantages."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def _terms(view: RunView) -> tuple[Series, list[Series], FloatArray] | None:
     policy = beside(loss, view.logged("policy_loss"))
     if loss is None or policy is None:
         return None
-    held = (beside(loss, view.logged(*names)) for names in (*((name,) for name in TERMS), PENALTIES))
-    terms = [one for one in held if one is not None]
+    logged = (beside(loss, view.logged(*names)) for names in (*((name,) for name in TERMS), PENALTIES))
+    terms = [one for one in logged if one is not None]
     if any(_of_other_samples(loss, one) for one in (policy, *terms)):
         return None
     rows = np.column_stack([loss.values - policy.values, *(one.values for one in terms)])
@@ -165,9 +165,10 @@ def bonus_in_loss(view: RunView) -> Fact | None:
 
 @statistic("loss+policy_loss+ref_kl", "loss+policy_loss+kl_term")
 def penalty_in_loss(view: RunView) -> Fact | None:
-    """Return the coefficient of the KL to the reference in the loss, below 0 where it pays; None where it is not.
+    """Return the coefficient of the reference KL in the loss; None if there is no such term.
 
-    Of a KL term that has its coefficient already only the sign is told, where it pays.
+    It is negative if the loss rewards divergence. If the logged term already includes its coefficient, only a negative
+    result is returned.
     """
     penalty = view.logged(*PENALTIES)
     found = None if penalty is None else _in_loss(view, penalty.name, 1)

@@ -1,4 +1,4 @@
-"""Differences between sampler, trained policy and reference: ratios before any step, KL without movement, lag."""
+"""Statistics of sampler and reference: policy lag, KL to the reference, coefficient of the KL penalty, log-prob gap."""
 
 from __future__ import annotations
 
@@ -149,11 +149,9 @@ def reference_first(view: RunView) -> Fact | None:
     if first is not None and first < 0 and abs(first) > LEAST_NEGATIVE:
         return None
     series = view.logged("ref_kl")
-    return (
-        None
-        if first is None or series is None
-        else fact(abs(first), series, f"{series.raw} is {first:.3g} in the first record")
-    )
+    if first is None or series is None:
+        return None
+    return fact(abs(first), series, f"{series.raw} is {first:.3g} in the first record")
 
 
 @statistic("ref_kl")
@@ -326,14 +324,6 @@ HALVED_PER_FALL = 4
 GAPS = ("rollout_logp_diff", "rollout_kl", "rollout_prob_diff")
 
 
-def _at(series: Series, marks: Series, name: str) -> Series | None:
-    keep = np.isin(series.axis.steps, marks.axis.steps)
-    if not keep.any():
-        return None
-    axis = series.axis.take(np.flatnonzero(keep))
-    return dataclasses.replace(series, name=name, axis=axis, values=series.values[keep], how="computed")
-
-
 @statistic("ratio_mean", "approx_kl+approx_kl_k1")
 def mean_ratio_off(view: RunView) -> Series | None:
     """Return |mean ratio - 1| per record: logged, else k3 - k1 of the same window.
@@ -379,19 +369,21 @@ def sampler_gap(view: RunView) -> Series | None:
     return view.run.series.get("rollout_logp_diff")
 
 
-@statistic("ref_kl")
-def reference_kl_at_sampling(view: RunView) -> Series | None:
-    """Return the KL to the reference where nothing was stepped since sampling: per batch, or in generating records."""
+def _reference_kl_at_sampling(view: RunView) -> Series | None:
+    """Return the KL to the reference in the records before the first step on a batch; None if they are unknown."""
     kl = view.run.series.get("ref_kl")
     marker = view.run.facts.get("generation_marker")
     if kl is None or not len(kl):
         return None
     if kl.aggregation == "sum over tokens":
-        return dataclasses.replace(kl, name="reference_kl_at_sampling", how="computed")
+        return kl
     if marker is None:
         return None
     generation = view.run.series.get(str(marker.value))
-    return None if generation is None else _at(kl, generation, "reference_kl_at_sampling")
+    if generation is None:
+        return None
+    keep = np.flatnonzero(np.isin(kl.axis.steps, generation.axis.steps))
+    return replace(kl, axis=kl.axis.take(keep), values=kl.values[keep]) if len(keep) else None
 
 
 @statistic("ref_kl")
@@ -402,7 +394,7 @@ def reference_kl_returns(view: RunView) -> Fact | None:
     records that are well above 0; a KL that is often negative is noise around 0, and one that halves from record to
     record far more often than it falls is noise as well: of a few prompts, each batch has a KL of its own.
     """
-    kl = view.series("reference_kl_at_sampling") or view.run.series.get("ref_kl")
+    kl = _reference_kl_at_sampling(view) or view.run.series.get("ref_kl")
     if kl is None or np.isfinite(kl.values).sum() < 12:
         return None
     values = finite_of(kl.values)

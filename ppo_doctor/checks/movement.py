@@ -1,4 +1,4 @@
-"""Whether the policy moves and the ratio shows it: KL, loss, entropy and reference KL within their resolution."""
+"""Statistics of the KL of updates, and whether the policy moves: by KL, ratio, entropy, reference KL and reward."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def divergence_largest(view: RunView) -> Fact | None:
 
 @statistic("approx_kl", "approx_kl_k2")
 def divergence_violent(view: RunView) -> Fact | None:
-    """Return the median |KL|, or a third of the largest of the first fifth of the records, whichever is larger."""
+    """Return the larger of the median |KL| and one third of the maximum over the first fifth of the records."""
     usual, series = view.fact("divergence_usual"), divergence_of(view)
     if series is None:
         return None
@@ -118,7 +118,7 @@ _OF_RATIOS = ("ratio_std", "ratio_abs_dev", "ratio_max", "ratio_min")
 
 
 def never_clipped(view: RunView) -> bool | None:
-    """Return whether no sample was ever clipped, for none of a ratio that never spreads is."""
+    """Return whether no sample was ever clipped; if no clip fraction is logged, whether the ratio never spreads."""
     clipped, spread = view.values("clip_fraction"), view.values("ratio_std")
     if clipped is None and spread is not None and bool((spread < RATIO_NOISE).all()):
         return True
@@ -127,7 +127,7 @@ def never_clipped(view: RunView) -> bool | None:
 
 @statistic("approx_kl", "approx_kl_k2", "ratio_mean", "policy_loss", "clip_fraction")
 def ratio_flat(view: RunView) -> Fact | None:
-    """Tell whether the ratio is 1 throughout, by the best witness that the log has: KL, ratio, surrogate, loss."""
+    """Return whether the ratio is 1 throughout, by the most direct logged metric: KL, ratio, policy loss, loss."""
     high, unclipped = view.value("divergence_high"), never_clipped(view)
     at_one, quiet = _ratios_at_one(view), _surrogate_at_noise(view)
     if _may_be_unlogged(view, unclipped, at_one, quiet):
@@ -357,7 +357,10 @@ def _entropy_is_one_number(view: RunView) -> bool:
 
 @statistic("approx_kl+value_loss", "policy_loss+entropy+value_loss")
 def policy_stands_beside_critic(view: RunView) -> Fact | None:
-    """Tell whether the policy stands still though a critic is trained, whose errors whitening makes into advantages."""
+    """Return whether the policy does not change although the critic is trained.
+
+    Whitening scales the critic's errors to unit variance, so the advantages are not 0.
+    """
     critic, stands = view.logged("value_loss"), view.holds("policy_stands")
     silent = view.value("surrogate_zero_share") or 0.0  # a loss of exactly 0 is moved by no noise
     holds = None if stands is None else stands and critic is not None and silent < 0.95

@@ -1,4 +1,4 @@
-"""Statistics of non-finite numbers, and how the log ended."""
+"""Statistics of NaN and infinite numbers, spikes and explosions: gradient norm, KL, value loss, policy loss, reward."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.checks.rewards import reward_of
-from ppo_doctor.checks.series import condition, fact, finite
+from ppo_doctor.checks.series import condition, fact, fact_since, finite, recorded
 from ppo_doctor.checks.statistics import REWARDS_LOGGED, statistic
 from ppo_doctor.model.arrays import finite_median, median, quantile
 
@@ -16,40 +16,40 @@ if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
     from ppo_doctor.model.run import Fact, Series
 
-#: Metrics that are finite in every sound record. Explained variance is not: it has no value where returns are alike.
+#: Metrics that are finite in every healthy record. Explained variance is not: it is undefined if all returns are equal.
 LOSSES = (
     *("policy_loss", "value_loss", "loss", "entropy", "approx_kl", "approx_kl_k1", "grad_norm", "ratio_mean"),
     *("ratio_max", "update_norm", "learning_rate"),
 )
-#: Means over the rollout's steps, which an update can break.
+#: Means over the steps of a rollout. A broken update makes them non-finite.
 COMPUTED = ("returns_mean", "values_mean", "advantages_mean")
-#: Means over episodes or samples: not finite where none has ended, and where one was paid so.
+#: Means over episodes or samples. They are non-finite if no episode has ended or if a reward was.
 EARNED = ("episode_return", "reward_mean", "eval_return")
-#: What a reference model, and nothing else, makes NaN.
+#: Metrics that only the reference model makes NaN.
 REFERENCE = ("ref_kl", "kl_coef")
-#: The same counts in tensors.
+#: Counts of non-finite numbers in tensors.
 TENSORS = ("weights_nonfinite", "log_probs_nonfinite")
-#: Records from which on a course is told.
+#: Fewest records from which spikes are reported.
 LEAST_RECORDS = 6
-#: One record says as much as several of a thousandth of its size.
+#: A single record counts as much as several that are smaller by this factor.
 LEAP = 1000
-#: By how much rewards may grow where none are logged.
+#: Assumed growth of rewards if none are logged, and the largest growth that is taken into account.
 TENFOLD, BOUNDLESS = 10.0, 1e100
-#: Divergences of the policy, and the size below which none of them is told of.
+#: KLs of the policy, and the size (nats) below which a spike is not reported.
 KLS, LEAST_KL = ("approx_kl", "approx_kl_k2", "ref_kl"), 0.1
-#: Numbers that a reward had before it breaks.
+#: Fewest finite rewards before the reward becomes non-finite.
 BEFORE = 3
-#: A spike is so many times the usual norm.
+#: A spike is this many times the norm that this share of the records does not exceed.
 SPIKE, MOST = 20, 0.85
-#: Norms below it are a batch without a signal, not what a gradient of this run measures.
+#: Smaller norms come from batches without a signal and are no measure of this run's gradient.
 LEAST_NORM = 0.01
-#: Share of what follows the first broken record that is broken as well, in a metric that may miss one now and then.
+#: A metric stays broken if more than this share of the records from its first non-finite one is non-finite.
 MOSTLY = 0.5
-#: Records through which a measured number is on no straight line, and by how much of its range it may be off one.
+#: Fewest records of a suspicious straight line, and the largest distance from it as a share of the range.
 MEASURED, OFF_LINE = 10, 1e-6
-#: A print tells scatter where its digits are so many times finer than the range.
+#: The range has to be this many times the printed precision; otherwise scatter cannot be seen.
 FINELY = 100
-#: What is measured on samples; schedules and counters are straight lines by right.
+#: Metrics that are measured on samples. Schedules and counters may be straight lines.
 ON_SAMPLES = ("policy_loss", "value_loss", "loss", "entropy", "approx_kl", "grad_norm", *EARNED)
 
 
@@ -57,35 +57,35 @@ ON_SAMPLES = ("policy_loss", "value_loss", "loss", "entropy", "approx_kl", "grad
     *("policy_loss", "value_loss", "loss", "entropy", "approx_kl", "reward_mean", "episode_return", "eval_return")
 )
 def measured_on_a_line(view: RunView) -> Fact | None:
-    """Return how many metrics of samples are a straight line over the records, exactly: a formula, no measurement."""
-    told, on_line = None, []
+    """Return how many metrics of samples are exactly a straight line over the records, as only a formula gives."""
+    measured, on_line = [], []
     for name in ON_SAMPLES:
         series = view.logged(name)
         values = np.zeros(0) if series is None else finite(series)
         if series is None or len(values) < MEASURED:
             continue
-        told = told or series
+        measured.append(series)
         if not np.ptp(values):
             continue
         places = np.arange(len(values)) - (len(values) - 1) / 2
         off = values - values.mean() - places * (places @ values) / (places @ places)
         if np.abs(off).max() <= max(OFF_LINE * np.ptp(values), series.resolution.absolute) < np.ptp(values) / FINELY:
             on_line.append(series)
-    if told is None:
+    if not measured:
         return None
     names = ", ".join(series.raw for series in on_line)
     says = f"{names} on a straight line in every record" if on_line else "none is on a straight line"
-    return fact(len(on_line), on_line[0] if on_line else told, says)
+    return fact(len(on_line), (on_line or measured)[0], says)
 
 
 @statistic("policy_loss", "loss", "approx_kl", "grad_norm", "reward_mean", "episode_return", "eval_return")
 def nonfinite_from(view: RunView) -> Fact | None:
-    """Return the share of the run from which on most numbers of a metric are not finite; 0 where there is none."""
+    """Return the length, as a share of the run, of the part from which on a metric is mostly non-finite; else 0.
+
+    The metric that breaks at the earliest step is taken.
+    """
     worst: tuple[float, Series, int] | None = None
-    for name in (*LOSSES, *COMPUTED):
-        series = view.run.series.get(name)
-        if series is None or not len(series):
-            continue
+    for series in recorded(view, *LOSSES, *COMPUTED):
         broken = ~np.isfinite(series.values)
         first = int(np.argmax(broken))
         if not broken.any() or float(broken[first:].mean()) <= MOSTLY:
@@ -98,91 +98,84 @@ def nonfinite_from(view: RunView) -> Fact | None:
         return None if known is None else fact(0.0, known, "no loss stays NaN or infinite")
     share, series, first = worst
     says = f"{series.raw} is {series.values[first]} at step {series.axis.steps[first]}, first of {share:.0%} of the run"
-    return fact(share, series, says, at=first, since=series.axis.steps[first])
+    return fact_since(share, series, first, says)
 
 
 @statistic("policy_loss", "loss", "approx_kl", "grad_norm")
 def nonfinite_at_times(view: RunView) -> Fact | None:
-    """Return in how many records a loss, KL or norm is not finite though later ones are."""
-    held = [s for name in LOSSES if (s := view.run.series.get(name)) is not None and len(s)]
-    if not held:
+    """Return in how many records a loss, KL or norm is non-finite although later records are finite again."""
+    logged = [(series, ~np.isfinite(series.values)) for series in recorded(view, *LOSSES)]
+    if not logged:
         return None
-    logged = [(series, ~np.isfinite(series.values)) for series in held]
     passing = [(s, b) for s, b in logged if b.any() and float(b[int(np.argmax(b)) :].mean()) <= MOSTLY]
     series, broken = max(passing or logged, key=lambda pair: int(pair[1].sum()))
     count = int(broken.sum()) if passing else 0
-    says = f"{series.raw} is not finite in {count} of {len(series)} records, and finite again later"
     if not count:
         return fact(0.0, series, f"{series.raw} is finite", "records")
-    first = int(np.argmax(broken))
-    return fact(count, series, says, "records", at=first, since=series.axis.steps[first])
+    says = f"{series.raw} is not finite in {count} of {len(series)} records, and finite again later"
+    return fact_since(count, series, int(np.argmax(broken)), says, "records")
 
 
 @statistic(*REWARDS_LOGGED)
 def reward_nonfinite(view: RunView) -> Fact | None:
-    """Return the share of the records whose reward is not finite: no episode has ended, or one was paid so.
-
-    Infinite is what only a reward can be; NaN is also the mean of none.
-    """
+    """Return the share of records with a non-finite reward: no episode has ended, or a reward was not finite."""
     return _share_nonfinite(view, EARNED)
 
 
 @statistic(*REWARDS_LOGGED)
 def reward_breaks(view: RunView) -> Fact | None:
-    """Tell whether a reward that was a number in three records is none from some record to the end.
+    """Return whether the reward was finite in three records at least and is non-finite from some record to the end.
 
-    Where episodes are longer than a rollout it is none in most records: so many in a row say nothing at the end either.
+    If episodes are longer than a rollout, gaps are usual: the last one has to be longer than all before.
     """
-    held = [s for name in EARNED if (s := view.run.series.get(name)) is not None and len(s)]
-    if not held:
+    rewards = recorded(view, *EARNED)
+    if not rewards:
         return None
-    for series in held:
+    for series in rewards:
         known = np.flatnonzero(np.isfinite(series.values))
         first = int(known[-1]) + 1 if len(known) else len(series)
         longest = int(np.diff(known, prepend=-1).max()) - 1 if len(known) else 0
         if len(known) >= BEFORE and len(series) - first > longest:
-            step = int(series.axis.steps[first])
-            says = f"{series.raw} is {series.values[first]} from step {step} to the end"
-            return fact(1.0, series, says, at=first, since=step)
-    return fact(0.0, held[0], f"{held[0].raw} ends with a number")
+            says = f"{series.raw} is {series.values[first]} from step {series.axis.steps[first]} to the end"
+            return fact_since(1.0, series, first, says)
+    return fact(0.0, rewards[0], f"{rewards[0].raw} ends with a number")
 
 
 @statistic("ref_kl", "kl_coef")
 def reference_nonfinite(view: RunView) -> Fact | None:
-    """Return the share of the records whose KL to the reference is not finite."""
+    """Return the share of records in which the KL to the reference is non-finite."""
     return _share_nonfinite(view, REFERENCE)
 
 
 def _share_nonfinite(view: RunView, names: tuple[str, ...]) -> Fact | None:
-    held = [s for each in names if (s := view.run.series.get(each)) is not None and len(s)]
-    if not held:
+    """Return the share of non-finite records of the metric in which it is largest."""
+    logged = recorded(view, *names)
+    if not logged:
         return None
-    series = max(held, key=lambda s: float((~np.isfinite(s.values)).mean()))
+    series = max(logged, key=lambda s: float((~np.isfinite(s.values)).mean()))
     broken = ~np.isfinite(series.values)
     if not broken.any():
         return fact(0.0, series, f"{series.raw} is finite")
-    first = int(np.argmax(broken))
     says = f"{series.raw} is not finite in {int(broken.sum())} of {len(series)} records"
-    return fact(broken.mean(), series, says, at=first, since=series.axis.steps[first])
+    return fact_since(float(broken.mean()), series, int(np.argmax(broken)), says)
 
 
 @statistic("weights_nonfinite", "log_probs_nonfinite")
 def tensors_nonfinite(view: RunView) -> Fact | None:
-    """Return how many weights of a checkpoint, or log-probs of a dump, are not finite, the most of any."""
-    held = [series for name in TENSORS if (series := view.run.series.get(name)) is not None and len(series)]
-    if not held:
+    """Return the largest count of non-finite weights in a checkpoint or log-probs in a dump."""
+    counts = recorded(view, *TENSORS)
+    if not counts:
         return None
-    worst = max(held, key=lambda series: float(series.values.max()))
+    worst = max(counts, key=lambda series: float(series.values.max()))
     most = int(np.argmax(worst.values))
     return fact(worst.values[most], worst, f"{worst.values[most]:g} values of {worst.raw}", at=most)
 
 
 @statistic("grad_norm")
 def gradient_growth(view: RunView) -> Fact | None:
-    """Return the gradient norm that three records exceed, over its median in the first tenth of them.
+    """Return the third largest gradient norm over the median of the first tenth of the records.
 
-    One record is a spike, three are none; one a million times as large counts as an explosion. A norm that starts
-    without any signal counts as 0.01.
+    A single larger record is a spike; it counts at a thousandth of its size. A first median below 0.01 counts as 0.01.
     """
     series = view.run.series.get("grad_norm")
     if series is None or len(norms := finite(series)) < 5:
@@ -193,15 +186,15 @@ def gradient_growth(view: RunView) -> Fact | None:
     says = f"{series.raw} is {first:.3g} at first and reaches {top:.3g}"
     if not growth > 1 or not np.isfinite(growth):
         return fact(growth, series, says)
-    at = int(np.argmax(series.values > top / math.sqrt(growth)))  # half of the way, as an explosion goes
-    return fact(growth, series, says, at=at, since=series.axis.steps[at])
+    half_way = int(np.argmax(series.values > top / math.sqrt(growth)))  # an explosion is exponential
+    return fact_since(growth, series, half_way, says)
 
 
 @statistic("grad_norm")
 def gradient_spikes(view: RunView) -> Fact | None:
-    """Return in how many records the gradient norm is twenty times what most stay below; 0 where that is usual.
+    """Return in how many records the gradient norm is above twenty times its 85th percentile.
 
-    One spike counts as two where the reward is gone right after it.
+    One spike counts as two if the reward collapses right after it.
     """
     series = view.run.series.get("grad_norm")
     if series is None or len(norms := finite(series)) < LEAST_RECORDS:
@@ -219,7 +212,7 @@ def gradient_spikes(view: RunView) -> Fact | None:
 
 
 def _reward_gone_at(view: RunView, step: int) -> bool:
-    """Tell whether the reward of the records after a step is below all of before, by more than half of its range."""
+    """Return whether the rewards after a step are below those before it by more than half of the whole range."""
     paid = view.logged(*EARNED)
     if paid is None:
         return False
@@ -233,7 +226,7 @@ def _reward_gone_at(view: RunView, step: int) -> bool:
 
 @statistic("approx_kl", "approx_kl_k2", "ref_kl")
 def kl_spike(view: RunView) -> Fact | None:
-    """Return how many times its median the largest KL is, of the KL in which that is most; 0 below a tenth of a nat."""
+    """Return the largest KL over its median, for the KL in which this is most; 0 if it stays below a tenth of a nat."""
     logged = [series for name in KLS if (series := view.run.series.get(name)) is not None]
     spikes = [found for found in map(_kl_spike, logged) if found is not None]
     return max(spikes, key=lambda found: found.number or 0.0, default=None)
@@ -253,12 +246,12 @@ def _kl_spike(series: Series) -> Fact | None:
 
 @statistic("value_loss")
 def value_loss_explosion(view: RunView) -> Fact | None:
-    """Return by how many times the value loss outgrew, at the end, what its early values and the rewards account for.
+    """Return the value loss at the end over what its early values and the growth of the rewards account for.
 
-    A squared error grows with the square of the rewards; where none are logged they are taken to grow tenfold, from the
-    largest error of the first third. The loss has to stay there for three records, and a twentieth of the run; one leap
-    of a million times says as much. The floor of 0.01 keeps a run that begins without any reward from counting its
-    first reward as growth without bound.
+    A squared error grows with the square of the rewards. If no rewards are logged, they are assumed to grow tenfold,
+    and the largest error of the first third is the start. The loss has to stay high for three records and a twentieth
+    of the run, or to leap by a factor of a million in the last record. Early values below 0.01 count as 0.01, as a run
+    may begin without any reward.
     """
     series = view.run.series.get("value_loss")
     values = np.abs(finite(series)) if series is not None else np.empty(0)
@@ -275,11 +268,11 @@ def value_loss_explosion(view: RunView) -> Fact | None:
     over = np.flatnonzero(np.abs(series.values) > LEAP * base)
     if not len(over):
         return fact(max(kept, leap), series, says)
-    return fact(max(kept, leap), series, says, at=int(over[0]), since=series.axis.steps[over[0]])
+    return fact_since(max(kept, leap), series, int(over[0]), says)
 
 
 def _reward_growth(view: RunView) -> float | None:
-    """Return the largest |reward| over the usual one of the first tenth, 1 at least; None where few are logged."""
+    """Return the largest |reward| over the median of the first tenth, at least 1; None for fewer than eight records."""
     found = reward_of(view)
     if found is None or len(found[1]) < 8:
         return None
@@ -290,11 +283,11 @@ def _reward_growth(view: RunView) -> float | None:
 
 @statistic("policy_loss+reward_mean", "policy_loss+episode_return", "loss+reward_mean")
 def loss_over_rewards(view: RunView) -> Fact | None:
-    """Return the largest |policy loss| over the largest |reward|, or over 1 where all rewards are smaller.
+    """Return the largest |policy loss| over the largest |reward|, or over 1 if all rewards are smaller.
 
-    A clipped surrogate is a mean of advantages times at most 1 + epsilon: about the reward at most, or the root of the
-    batch size where advantages are whitened. What exceeds that by far is a ratio that nothing clips. A total loss may
-    hold squared errors of values, and is held against the squared reward unless no critic is known to be trained.
+    A clipped surrogate is a mean of advantages times at most 1 + epsilon: at most about the reward, or the root of the
+    batch size if advantages are whitened. A far larger one comes from a ratio that nothing clips. A total loss may
+    include squared value errors, so it is compared with the squared reward unless the run is known to have no critic.
     """
     series = view.run.series
     loss = series.get("policy_loss", series.get("loss"))
@@ -314,13 +307,13 @@ def loss_over_rewards(view: RunView) -> Fact | None:
 
 @statistic("policy_loss+approx_kl", "policy_loss+grad_norm")
 def numbers_lost(view: RunView) -> Fact | None:
-    """Tell whether the run died of numbers that are not finite, or no longer logs its loss: NaN may be left out."""
+    """Return whether the run died of non-finite numbers or stopped logging its loss, as writers that omit NaN do."""
     died, stopped = _died(view), _loss_stops(view)
     return died if died is not None and (died.value or stopped is None) else stopped
 
 
 def _died(view: RunView) -> Fact | None:
-    """Tell whether the log ends in an exception about numbers that are not finite."""
+    """Return whether the log ends with an exception about non-finite numbers; None if with no exception."""
     ends = [note for note in view.run.notes if note.died]
     if not ends:
         return None
@@ -328,9 +321,9 @@ def _died(view: RunView) -> Fact | None:
 
 
 def _loss_stops(view: RunView) -> Fact | None:
-    """Tell whether the policy loss is no longer logged while KL or gradient go on: a writer leaves NaN out."""
+    """Return whether the policy loss is no longer logged although KL or gradient norm are."""
     loss = view.run.series.get("policy_loss")
-    others = [s for n in ("approx_kl", "grad_norm") if (s := view.run.series.get(n)) is not None and len(s)]
+    others = recorded(view, "approx_kl", "grad_norm")
     if loss is None or not len(loss) or not others:
         return None
     longest = max(others, key=len)

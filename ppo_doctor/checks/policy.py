@@ -1,4 +1,4 @@
-"""Statistics of the movement of the policy, independent of the ratio."""
+"""Statistics of how the policy moves: entropy drift, sudden falls and spread of the KL, bursts of the reference KL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of the ratio between new and old policy."""
+"""Statistics of the ratio of new to old policy: distance from 1, per minibatch and pass, over float32 noise, clamps."""
 
 from __future__ import annotations
 

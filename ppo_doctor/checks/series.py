@@ -183,6 +183,16 @@ def fact(
     return Fact(name=name, value=value, how=how, source=source, says=says, unit=unit, since=onset)
 
 
+def fact_since(value: float, series: Series, at: int, says: str, unit: str = "") -> Fact:
+    """Return a statistic with the place and the step of the record from which on it is so."""
+    return fact(value, series, says, unit, at=at, since=series.axis.steps[at])
+
+
+def recorded(view: RunView, *names: str) -> list[Series]:
+    """Return the series of those metrics that have records, finite or not, in the order of their names."""
+    return [series for name in names if (series := view.run.series.get(name)) is not None and len(series)]
+
+
 def condition(holds: bool | None, of: Series | Placed | None, says: str, *, how: How = "computed") -> Fact | None:
     """Return 1 where something is so and 0 where not; None where nobody can tell."""
     if holds is None:

@@ -1,4 +1,4 @@
-"""Optimizer steps per rollout batch (K), and whether the configured ones were executed."""
+"""Statistics of an update: optimizer steps per batch (K), executed epochs, early stopping by KL, hidden passes."""
 
 from __future__ import annotations
 
