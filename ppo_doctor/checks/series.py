@@ -17,7 +17,7 @@ from ppo_doctor.model.run import CONDITION, SINGLE, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
-    from ppo_doctor.model.run import Axis, BoolArray, FloatArray, IntArray, SourceRef
+    from ppo_doctor.model.run import Axis, BoolArray, FloatArray, IntArray, Setting, SourceRef
     from ppo_doctor.model.words import How
 
 #: Longer series are read as this many means over equal spans of records.
@@ -181,6 +181,11 @@ def fact(
     source = None if of is None else of.source(at) if isinstance(of, Series) else of.source
     onset = None if since is None else int(since)
     return Fact(name=name, value=value, how=how, source=source, says=says, unit=unit, since=onset)
+
+
+def configured(setting: Setting, value: float, unit: str = "") -> Fact:
+    """Return a setting, as the number that it is, with its place."""
+    return fact(value, setting, f"{setting.key} = {value:g}", unit, how="configured")
 
 
 def condition(holds: bool | None, of: Series | Placed | None, says: str, *, how: How = "computed") -> Fact | None:
