@@ -166,7 +166,8 @@ def _repeat(means: Sequence[Series]) -> BoolArray:
     alike = [_equal_to_last(series.values) for series in means]
     fractional = [_no_whole_number(s.values) if s.name != COUNTER else np.ones(len(s), dtype=bool) for s in means]
     repeat: BoolArray = np.logical_and.reduce(alike) & np.logical_or.reduce(fractional)
-    return repeat | (np.sum([one & other for one, other in zip(alike, fractional, strict=True)], axis=0) >= 2)
+    repeat |= np.sum([one & other for one, other in zip(alike, fractional, strict=True)], axis=0) >= 2
+    return repeat
 
 
 def _precise(view: RunView, name: str, digits: float = DIGITS) -> Series | None:
