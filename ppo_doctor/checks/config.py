@@ -1,4 +1,4 @@
-"""Check settings whose values are words of a closed list."""
+"""Check the configuration: warm-up, decay, minibatches, clip range, KL coefficient, limits and spelling of settings."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.checks.batches import broken_groups
 from ppo_doctor.checks.series import fact
+from ppo_doctor.checks.sizes import broken_groups
 from ppo_doctor.checks.statistics import statistic
-from ppo_doctor.model.arrays import median
+from ppo_doctor.model.arrays import distinct, finite_of, median
 from ppo_doctor.model.rules import Evidence
 from ppo_doctor.model.run import CONDITION, Fact
 from ppo_doctor.trainers import detection
@@ -21,7 +21,7 @@ from ppo_doctor.trainers.updates import decay_is_off, planned_length
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
-    from ppo_doctor.model.run import Setting
+    from ppo_doctor.model.run import FloatArray, Setting
     from ppo_doctor.model.words import Operator
     from ppo_doctor.trainers.profiles import Profile
     from ppo_doctor.trainers.settings import Limit
@@ -416,3 +416,55 @@ def _said(setting: Setting, text: str) -> Evidence:
         of=1,
         source=setting.source,
     )
+
+
+@statistic("loss+ref_kl+kl_coef")
+def kl_term_share(view: RunView) -> Fact | None:
+    """Return the coefficient of the KL term that the loss shows, over the configured one.
+
+    None if the loss does not show it, or if no positive coefficient is configured.
+    """
+    shown = view.fact("kl_in_loss")
+    coefficients = (view.given(name) for name in ("kl_loss_coef", "kl_coef"))
+    positive = next((number for number in coefficients if number is not None and number > 0), None)
+    if shown is None or positive is None or not isinstance(shown.value, float):
+        return None
+    return fact(shown.value / positive, shown, f"{shown.says}, over the configured {positive:g}", "of the configured")
+
+
+#: Metrics that are small, and print as 0 with few digits.
+SMALL_NUMBERS = ("learning_rate", "approx_kl", "grad_norm", "policy_loss")
+
+
+@statistic("learning_rate")
+def rate_left(view: RunView) -> Fact | None:
+    """Return the last learning rate over its peak if it falls without a jump in the second half, else 1."""
+    rate = view.logged("learning_rate", fewest=5)
+    if rate is None:
+        return None
+    values = finite_of(rate.values)
+    peak = float(values.max())
+    if not peak > 0:
+        return None
+    half = values[len(values) // 2 :]
+    falls = bool((np.diff(half) <= 1e-12 * peak).all()) and _gradual(half, peak)
+    says = f"{rate.raw} falls from {peak:.3g} to {values[-1]:.3g}"
+    left = float(values[-1]) / peak if falls else 1.0
+    return fact(left, rate, says, "of the peak", how="observed")
+
+
+def _gradual(half: FloatArray, peak: float) -> bool:
+    """Return whether the rate changes over many records, as by a schedule, and not by a jump."""
+    return bool(len(distinct(half)) > len(half) // 2 and np.abs(np.diff(half)).max(initial=0.0) < 0.3 * peak)
+
+
+@statistic("learning_rate", "approx_kl", "grad_norm")
+def printed_zeros(view: RunView) -> Fact | None:
+    """Return the number of metrics that print as 0 in almost every record because the log prints too few digits."""
+    held = [series for name in SMALL_NUMBERS if (series := view.run.series.get(name)) is not None]
+    held = [series for series in held if np.isfinite(series.values).sum() >= 3]
+    if not held:
+        return None
+    zeros = [s for s in held if s.resolution.absolute > 0 and np.mean(finite_of(s.values) == 0) >= 0.95]
+    says = ", ".join(f"{s.raw} to ±{s.resolution.absolute:.0e}" for s in zeros) or "no small number prints as 0"
+    return fact(len(zeros), zeros[0] if zeros else None, says, "metrics", how="observed")

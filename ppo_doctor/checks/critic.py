@@ -400,24 +400,18 @@ def explained_variance_best(view: RunView) -> Fact | None:
     return fact(value, series, says)
 
 
-#: Records of an untrained critic that are more than an odd one.
-COLD = 3
+@statistic("advantages_raw_std+returns_std")
+def raw_advantage_share(view: RunView) -> Fact | None:
+    """Return the deviation of advantages before whitening over that of returns, in the last two thirds.
 
-
-@statistic("tokens_in_loss+response_length+rollout_size+ppo_epochs")
-def loss_tokens_per_written(view: RunView) -> Fact | None:
-    """Return the tokens in the loss over those that the policy wrote: mean length × samples × passes over them.
-
-    None where the number of samples or of passes is not known.
+    With returns = advantage + value this is √(1 - explained variance): what the critic leaves to learn from.
     """
-    tokens = view.run.series.get("tokens_in_loss")
-    length = beside(tokens, view.run.series.get("response_length"))
-    samples, passes = view.given("rollout_size"), view.given("ppo_epochs")
-    if tokens is None or length is None or not samples or not passes:
+    raw = view.run.series.get("advantages_raw_std")
+    returns = beside(raw, view.run.series.get("returns_std"))
+    if raw is None or returns is None:
         return None
-    usable = np.isfinite(tokens.values) & np.isfinite(length.values) & (length.values > 0)
-    if usable.sum() < COLD:
+    alive = np.where(returns.values > 0, returns.values, math.nan)
+    known = finite_of((raw.values / alive)[len(raw) // 3 :])
+    if len(known) < LEAST:
         return None
-    value = median(tokens.values[usable] / (length.values[usable] * samples * passes))
-    says = f"{tokens.raw} over {samples:g} completions, {passes:g} passes"
-    return fact(value, tokens, says)
+    return fact(median(known), raw, f"{raw.raw} / {returns.raw} over the last two thirds")

@@ -1,4 +1,4 @@
-"""Where the reward is between its floor and its best, and how it changes."""
+"""Reward level and trend, evaluation returns, groups with equal rewards, parts of the reward, and success rate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 
 from ppo_doctor.checks.mismatch import of_episodes
 from ppo_doctor.checks.outcome import outcome
-from ppo_doctor.checks.series import fact, thinned
+from ppo_doctor.checks.rewards import AT_FIRST, RISES, does_not_rise, passes
+from ppo_doctor.checks.series import course, fact, finite, on_average, thinned
 from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import (
     beside,
@@ -300,7 +301,6 @@ def _part(view: RunView, words: tuple[str, ...]) -> Series | None:
 
 #: What the deviations of a reward's parts are called, the part's name behind it.
 PROMPTS_PART = "reward_component_std."
-#: Records that a quotient of two metrics takes to tell something.
 
 
 @statistic("reward_group_std+reward_component_std")
@@ -327,3 +327,69 @@ def answers_share(view: RunView) -> Fact | None:
 def _of_the_only_part(view: RunView) -> Series | None:
     parts = [series for name, series in view.run.series.items() if name.startswith(PROMPTS_PART)]
     return parts[0] if len(parts) == 1 else None
+
+
+#: Size of a group if it is not known.
+LEAST_GROUP = 4.0
+#: Fewest records of a part of the reward that is always 0.
+FEWEST_OF_PARTS = 8
+
+
+@statistic("frac_reward_zero_std+entropy")
+def groups_alike_at_first(view: RunView) -> Fact | None:
+    """Return the share of groups with equal rewards at first, beyond what is due to chance; 0 if entropy is low.
+
+    With a pass rate p, all G answers of a group earn the same by chance in p^G + (1 - p)^G of the groups.
+    """
+    series, entropy = view.logged("frac_reward_zero_std"), view.logged("entropy")
+    if series is None or entropy is None or len(finite(series)) < AT_FIRST:
+        return None
+    alike = float(np.mean(finite(series)[:AT_FIRST]))
+    chance = alike_by_chance(view)
+    fresh = float(finite(entropy)[0]) > 0.3
+    beyond = max(0.0, alike - chance) / max(1 - chance, 1e-9) if chance < 1 else 0.0
+    says = f"{series.raw} is {alike:.2g} at first" + (f", {chance:.2g} by chance" if chance else "")
+    return fact(beyond if fresh else 0.0, series, says)
+
+
+def alike_by_chance(view: RunView) -> float:
+    """Return the share of groups with equal rewards by chance at first; 0 if rewards are no pass rate."""
+    parts = [s for name, s in view.run.series.items() if name.startswith(PART) and passes(s)]
+    reward = view.logged("reward_mean")
+    graded = next(iter(parts), reward if reward is not None and passes(reward) else None)
+    if graded is None:
+        return 0.0
+    sizes = view.values("num_generations")
+    size = view.given("num_generations") or (float(sizes[0]) if sizes is not None else LEAST_GROUP)
+    rate = float(np.mean(finite(graded)[:AT_FIRST]))
+    return float(rate**size + (1 - rate) ** size)
+
+
+@statistic("reward_component")
+def part_always_zero(view: RunView) -> Fact | None:
+    """Return 2 if one of several parts of the reward is 0 in every record and the whole reward does not rise.
+
+    1 if the reward rises; 0 if each part is paid at times, or none is.
+    """
+    parts = [one for name, one in view.run.series.items() if name.startswith(PART)]
+    logged = [one for one in parts if len(finite(one)) >= FEWEST_OF_PARTS]
+    if len(logged) < 2:
+        return None
+    never = [one for one in logged if not finite(one).any()]
+    holds = bool(never) and len(never) < len(logged)
+    first = never[0] if never else logged[0]
+    names = ", ".join(one.raw for one in never)
+    says = f"{names} {'is' if len(never) == 1 else 'are'} 0 in all {len(first)} records" if never else first.raw
+    return fact(holds * (1 + does_not_rise(view)), first, says)
+
+
+@statistic("success_rate+reward_mean", "success_rate+episode_return")
+def success_lost(view: RunView) -> Fact | None:
+    """Return the lost share of the first success rate while the reward rises; 0 if it is within scatter."""
+    rate, rise = view.run.series.get("success_rate"), view.value("reward_course")
+    ends = None if rate is None else course(finite(rate))
+    if rate is None or ends is None or rise is None:
+        return None
+    lost = 1 - ends.end / ends.start if ends.start > 0 else 0.0
+    falls = ends.change < -RISES and rise > RISES
+    return fact(lost if falls else 0.0, rate, on_average(rate.raw, ends.start, ends.end))

@@ -30,9 +30,9 @@ CONFIGURED = frozenset({"clip_range", "clip_range_vf", "critic_learning_rate", "
 OF_RECORDS = frozenset({"applied_learning_rate", "controller_idle"})
 
 for _link in (
-    *("batches", "clip", "config", "counters", "critic", "entropy", "expectations", "goal", "gradient"),
+    *("clip", "config", "counters", "critic", "entropy", "goal", "gradient"),
     *("learning_rate", "loss", "mismatch", "movement", "numerics", "outcome", "policy", "ratio", "rewards", "rollout"),
-    *("series", "update"),
+    *("series", "sizes", "unused_settings", "update"),
 ):
     import_module(f"ppo_doctor.checks.{_link}")  # registers its statistics
 

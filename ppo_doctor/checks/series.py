@@ -17,7 +17,7 @@ from ppo_doctor.model.run import CONDITION, SINGLE, Fact, Series
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
-    from ppo_doctor.model.run import Axis, BoolArray, FloatArray, IntArray, SourceRef
+    from ppo_doctor.model.run import Axis, BoolArray, FloatArray, IntArray, Setting, SourceRef
     from ppo_doctor.model.words import How
 
 #: Longer series are read as this many means over equal spans of records.
@@ -191,6 +191,11 @@ def fact_since(value: float, series: Series, at: int, says: str, unit: str = "")
 def recorded(view: RunView, *names: str) -> list[Series]:
     """Return the series of those metrics that have records, finite or not, in the order of their names."""
     return [series for name in names if (series := view.run.series.get(name)) is not None and len(series)]
+
+
+def configured(setting: Setting, value: float, unit: str = "") -> Fact:
+    """Return a setting, as the number that it is, with its place."""
+    return fact(value, setting, f"{setting.key} = {value:g}", unit, how="configured")
 
 
 def condition(holds: bool | None, of: Series | Placed | None, says: str, *, how: How = "computed") -> Fact | None:

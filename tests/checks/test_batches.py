@@ -1,14 +1,14 @@
-"""Batches: whole groups, and one batch again and again."""
+"""Sizes: whole groups; rollouts: one batch again and again."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from ppo_doctor.checks.batches import broken_groups
 from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.config import words_unknown
 from ppo_doctor.checks.run_view import RunView
+from ppo_doctor.checks.sizes import broken_groups
 from tests.synthetic import a_series, observe
 
 

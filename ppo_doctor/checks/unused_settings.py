@@ -1,27 +1,23 @@
-"""Find settings that a configuration gives and the trainer never uses."""
+"""Settings without effect: overruled clip ranges, coefficients behind a switch, losses without a ratio, warm-up."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ppo_doctor.checks.series import fact
 from ppo_doctor.checks.statistics import statistic
-from ppo_doctor.model.arrays import distinct, finite_of
-from ppo_doctor.model.run import CONDITION, Fact, Series
+from ppo_doctor.model.run import CONDITION, Fact
 from ppo_doctor.trainers import detection
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
-    from ppo_doctor.model.run import FloatArray, Setting
+    from ppo_doctor.model.run import Setting
 
 
 @statistic("clip_range_unused")
 def clip_range_gap(view: RunView) -> Fact | None:
-    """Return how far a clip range that is given is from the one that the loss reads, under another name of the file."""
+    """Return the difference between a configured clip range that has no effect and the one that the loss uses."""
     match detection.traits_of(view.run.framework).get("clip_range_read"):
         case "if no side is set":
             return _overruled_by_sides(view)
@@ -70,7 +66,7 @@ def _gap(unread: Setting, live: Sequence[Setting]) -> float | None:
 
 @statistic("use_kl_loss+kl_loss_coef")
 def settings_without_effect(view: RunView) -> Fact | None:
-    """Return how many settings that were chosen nothing reads under the others; None without any to look at."""
+    """Return the number of chosen settings that have no effect because of others; None if there are no candidates."""
     looked = [entry for look in _LOOKS for entry in look(view)]
     if not looked:
         return None
@@ -122,13 +118,11 @@ def _shown(setting: Setting) -> str:
 
 #: Losses whose ratio is 1 by definition, or for which the trainer logs a constant (verl core_algos.py: gpg).
 WITHOUT_RATIO = ("reinforce", "reinforce++", "vanilla_pg", "pg", "gpg", "policy_gradient", "a2c")
-#: Numbers that a movement would show in; they are what a coarse print hides.
-SMALL_NUMBERS = ("learning_rate", "approx_kl", "grad_norm", "policy_loss")
 
 
 @statistic("loss_type")
 def loss_without_ratio(view: RunView) -> Fact | None:
-    """Return 1 where the loss has no ratio, by the framework or by the configured loss, 0 where a loss is named."""
+    """Return 1 if the loss has no ratio, by the trainer or by the configured loss; 0 if another loss is configured."""
     framework = view.run.facts.get("no_ratio")
     forced = view.run.config.get("force_on_policy_ratio")
     if framework is not None:
@@ -143,24 +137,9 @@ def loss_without_ratio(view: RunView) -> Fact | None:
     return fact(value, named, says, CONDITION, how=named.how)
 
 
-@statistic("tokens_in_loss", "truncated_fraction+mask_truncated")
-def loss_tokens(view: RunView) -> Series | None:
-    """Return what is left in the loss: unmasked tokens, else the share of completions that masking leaves."""
-    counted = view.run.series.get("tokens_in_loss")
-    if counted is not None and len(counted):
-        return dataclasses.replace(counted, name="loss_tokens", how="computed")
-    masked = view.run.config.get("mask_truncated")
-    truncated = view.run.series.get("truncated_fraction")
-    if masked is None or masked.value is not True or truncated is None:
-        return None
-    values = 1.0 - truncated.values
-    unit, says = "of completions", f"1 - {truncated.raw}"
-    return dataclasses.replace(truncated, name="loss_tokens", values=values, unit=unit, how="computed", says=says)
-
-
 @statistic("critic_warmup")
 def warmup_left(view: RunView) -> Fact | None:
-    """Return the configured critic warm-up over the updates that the log covers; from 1 on the actor never trained."""
+    """Return the configured critic warm-up over the updates that the log covers; from 1 on, no actor is trained."""
     warmup = view.given("critic_warmup")
     longest = max(view.run.series.values(), key=len, default=None)
     if not warmup or longest is None or not len(longest):
@@ -172,37 +151,3 @@ def warmup_left(view: RunView) -> Fact | None:
     says = f"{setting.key} = {warmup:g}, and the log ends at update {covered:g}"
     value = warmup / max(covered, 1.0)
     return fact(value, setting, says, how=setting.how)
-
-
-@statistic("learning_rate")
-def rate_left(view: RunView) -> Fact | None:
-    """Return the last learning rate over its peak where it falls without a jump in the second half, else 1."""
-    rate = view.logged("learning_rate", fewest=5)
-    if rate is None:
-        return None
-    values = finite_of(rate.values)
-    peak = float(values.max())
-    if not peak > 0:
-        return None
-    half = values[len(values) // 2 :]
-    falls = bool((np.diff(half) <= 1e-12 * peak).all()) and _gradual(half, peak)
-    says = f"{rate.raw} falls from {peak:.3g} to {values[-1]:.3g}"
-    left = float(values[-1]) / peak if falls else 1.0
-    return fact(left, rate, says, "of the peak", how="observed")
-
-
-def _gradual(half: FloatArray, peak: float) -> bool:
-    """A schedule takes many records; a drop in one is none."""
-    return bool(len(distinct(half)) > len(half) // 2 and np.abs(np.diff(half)).max(initial=0.0) < 0.3 * peak)
-
-
-@statistic("learning_rate", "approx_kl", "grad_norm")
-def printed_zeros(view: RunView) -> Fact | None:
-    """Return how many small numbers are 0 in almost every record of a log that prints too few digits to show them."""
-    held = [series for name in SMALL_NUMBERS if (series := view.run.series.get(name)) is not None]
-    held = [series for series in held if np.isfinite(series.values).sum() >= 3]
-    if not held:
-        return None
-    zeros = [s for s in held if s.resolution.absolute > 0 and np.mean(finite_of(s.values) == 0) >= 0.95]
-    says = ", ".join(f"{s.raw} to ±{s.resolution.absolute:.0e}" for s in zeros) or "no small number prints as 0"
-    return fact(len(zeros), zeros[0] if zeros else None, says, "metrics", how="observed")
