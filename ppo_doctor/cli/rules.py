@@ -109,6 +109,7 @@ def write_docs(
     """Write what `explain` prints as linked pages: every rule, cause, framework and metric, in Markdown."""
     from ppo_doctor.cli.pages import site
 
+    folder.mkdir(parents=True, exist_ok=True)  # refuse a folder that cannot be written before the pages are built
     pages = site()
     for name, text in pages.items():
         path = folder / name

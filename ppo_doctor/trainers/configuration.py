@@ -230,7 +230,7 @@ def _spelled_as(origin: Found) -> Profile | None:
     """Return the framework whose names a file uses for its settings; None where that is none that we know."""
     from ppo_doctor.trainers.detection import likeliest
 
-    if origin.how != "configured":
+    if origin.how != "configured" or not origin.values:
         return None
     like = likeliest(origin.values, profiles())
     return framework_profile(like.name) if like.name else None

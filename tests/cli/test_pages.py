@@ -72,7 +72,8 @@ def test_tables_have_as_many_cells_in_every_row(site):
             assert len(set(rows)) <= 1, path
 
 
-def test_the_site_is_what_explain_prints_with_links(site, cli, tmp_path):
+def test_the_site_is_what_explain_prints_with_links(site, cli, tmp_path, monkeypatch):
+    monkeypatch.setattr(pages, "site", lambda: site)
     outcome = cli("rules", "docs", "--out", tmp_path / "site")
     assert (outcome.code, outcome.err) == (0, "")
     written = {path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*.md")}
