@@ -129,18 +129,20 @@ def _change(name: str, before: Tensor, after: Tensor, one_file: bool) -> TensorC
     if one_file and same_memory(before, after):
         return TensorChange(name=name, size=before.size, shared=True, changed=0, delta=0.0, norm=math.nan)
     alike = before.dtype == after.dtype
+    rooms = np.empty((2, min(PIECE, before.size)))  # fresh memory for each piece costs as much as the arithmetic
     changed, delta, norm, finite = 0, 0.0, 0.0, True
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         for one, other in zip(before.bits(PIECE), after.bits(PIECE), strict=True):
             differing = _differing(one, other) if alike else None
-            old = widen(one, before.dtype).astype(np.float64, copy=False)
+            old, new = rooms[:, : len(one)]
+            np.copyto(old, widen(one, before.dtype))
             square, whole = _square(old)
             norm, finite = norm + square, finite and whole
             if differing == 0:
                 continue
-            new = widen(other, after.dtype).astype(np.float64, copy=False)
+            np.copyto(new, widen(other, after.dtype))
             changed += int(np.count_nonzero(old != new)) if differing is None else differing
-            square, whole = _square(new - old)
+            square, whole = _square(np.subtract(new, old, out=new))
             delta, finite = delta + square, finite and whole
     roots = math.sqrt(delta), math.sqrt(norm)
     return TensorChange(
