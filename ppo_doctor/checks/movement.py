@@ -169,7 +169,7 @@ def _surrogate_at_noise(view: RunView) -> bool | None:
 
 
 def _may_be_unlogged(view: RunView, unclipped: bool | None, at_one: bool | None, quiet: bool | None) -> bool:
-    """Return whether a KL of 0 may mean that none was computed: the surrogate is not at noise, and no ratio is logged."""
+    """Return whether a KL of 0 may mean that none was computed: no ratio is logged, and the surrogate is alive."""
     most = view.value("divergence_largest")
     return most == 0 and unclipped is None and at_one is None and quiet is False
 
@@ -251,10 +251,10 @@ def policy_moves(view: RunView) -> Fact | None:
 
 
 def _reward_moves(view: RunView) -> bool:
-    """Return whether the reward changes beyond what a frozen policy earns: by blocks, or by thirds if it is an average.
+    """Return whether the reward changes beyond what a frozen policy earns.
 
-    Blocks of a moving average resemble their neighbours whatever it averages, and its first records average few
-    episodes.
+    Blocks are compared, or thirds of a moving average: its blocks resemble their neighbours whatever it averages, and
+    its first records average few episodes.
     """
     trend, blocks = (view.value(name) for name in ("reward_trend", "reward_course"))
     reward = view.logged(*REWARDS)
@@ -377,10 +377,10 @@ def policy_stands_beside_critic(view: RunView) -> Fact | None:
 
 @statistic("approx_kl+clip_fraction+policy_loss", "approx_kl+ratio_std")
 def ratio_ignored(view: RunView) -> Fact | None:
-    """Return whether KL is measured where the loss sees no ratio: nothing is clipped, and surrogate or ratio are at 1.
+    """Return whether KL is measured where the loss sees no ratio: nothing is clipped, and the ratio is 1.
 
-    A KL of more than -ln(1 - ε), which no estimator k1 to k3 reaches with ratios inside the clip range, counts like the
-    surrogate.
+    The ratio counts as 1 if the surrogate is at noise level, if the logged ratios are 1, or if KL exceeds -ln(1 - ε),
+    which no estimator k1 to k3 reaches with ratios inside the clip range.
 
     For a batch that is used once this is no fault: the ratio is 1, and the KL after the update is not 0. If the number
     of uses is unknown, several are assumed where the trainer is known to average its KL over minibatches.
