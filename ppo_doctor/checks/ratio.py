@@ -117,7 +117,7 @@ MANY_STEPS = 8.0
 
 @statistic("loss+reward_mean")
 def loss_change_within_batch(view: RunView) -> Series | None:
-    """Return |loss - loss one pass earlier| over the root of a pass's steps (TRL GRPO with a record per optimizer step).
+    """Return |loss - loss one pass earlier| over the root of a pass's steps (TRL GRPO, a record per optimizer step).
 
     With ratio 1 and no KL term the surrogate of a batch does not depend on the weights, so the loss repeats bitwise. A
     KL term depends on them, so a repeat has another reason there, and is NaN.

@@ -260,8 +260,8 @@ def _never_cut(view: RunView) -> Series | None:
     return steps if counts.min() == counts.max() >= planned.value - 1 > 0 else None
 
 
-#: What counts of executed steps show an early stop: this many different ones, or this many changes to and from one step,
-#: and a median of at most this share of a whole update.
+#: Counts of executed steps show an early stop if they have this many values, or change this often and fall to one step,
+#: and if their median is at most this share of a whole update.
 UNEVEN, OFTEN, HALF = 3, 5, 0.6
 
 
@@ -290,9 +290,9 @@ def stops_at_kl(view: RunView) -> Fact | None:
 
 
 def _done(view: RunView) -> tuple[Series, FloatArray, float] | None:
-    """Return what each update did, in passes or optimizer steps, and what a whole one does: the larger of plan and maximum.
+    """Return what each update did, in passes or optimizer steps, and what a whole one does.
 
-    A whole update has at least one pass.
+    A whole update does what is planned, or the most that any did, and at least one pass.
     """
     epochs = view.run.series.get("epochs_executed")
     if epochs is not None and len(done := finite(epochs)):
@@ -314,7 +314,7 @@ def _stops(view: RunView) -> bool:
 
 
 def _no_target(view: RunView) -> Fact | None:
-    """Return 1 if updates are seen to stop early without a target, 0 if epochs are configured without one, else None."""
+    """Return 1 if updates stop early although no target is known, 0 if epochs are configured without one."""
     stops = view.fact("stops_at_kl")
     if stops is not None:
         return dataclasses.replace(stops, name="kl_over_target", value=1.0, unit="times")
