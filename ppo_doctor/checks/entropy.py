@@ -75,10 +75,10 @@ def entropy_left(view: RunView) -> Fact | None:
 
 @statistic(*ENTROPIES)
 def entropy_growth(view: RunView) -> Fact | None:
-    """Return the gain of entropy over the gain that counts as a run-away: half of the start and 0.3 nats, at most 1 nat.
+    """Return the gain of entropy over the gain that counts as a run-away.
 
-    For a density that gain is 0.6 nats for each action dimension, a deviation 1.8 times as large; if the number of
-    dimensions is unknown, eight are assumed.
+    That is half of the start and 0.3 nats, at most 1 nat. For a density it is 0.6 nats for each action dimension, a
+    deviation 1.8 times as large; if the number of dimensions is unknown, eight are assumed.
     """
     entropy = _entropy(view)
     if entropy is None:

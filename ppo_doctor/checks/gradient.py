@@ -266,7 +266,7 @@ def controller_idle(view: RunView) -> Series | None:
 
 
 def _moves_by_notches(rates: FloatArray) -> bool:
-    """Return whether every change of a rate is a whole power of 1.5, unless it ends at a bound; no schedule does that."""
+    """Return whether every change of a rate is a whole power of 1.5, unless it ends at a bound."""
     known = rates[np.isfinite(rates) & (rates > 0)]
     return _by_notches(known[:FIRST_CHANGES], fewest=0) and _by_notches(known)
 
@@ -299,7 +299,7 @@ def _fixed(view: RunView) -> bool:
 
 
 def _wants_change(view: RunView, rate: Series) -> BoolArray:
-    """Return where a controller would change the rate; without a logged and a desired KL, where it is next to a bound."""
+    """Return where a controller would change the rate: by the KL if it is known, else next to a bound."""
     kl, desired = beside(rate, view.series("kl_size")), view.number("desired_kl")
     if kl is not None and desired:
         return (kl.values > 2 * desired) | ((kl.values < desired / 2) & ~kl.at(0))
@@ -315,7 +315,7 @@ def policy_gradient(view: RunView) -> Series | None:
 
 @statistic("grad_norm", "actor_grad_norm")
 def gradient_of_policy(view: RunView) -> Series | None:
-    """Return the gradient norm if it is the policy's alone: by its name, by a critic's own norm, or without a critic."""
+    """Return the gradient norm if it is the policy's alone: so named, or the critic has its own or is missing."""
     alone, norm = (view.run.series.get(name) for name in ("actor_grad_norm", "grad_norm"))
     if alone is not None or norm is None:
         return alone
