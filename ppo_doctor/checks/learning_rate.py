@@ -170,7 +170,7 @@ def kl_without_rate(view: RunView) -> Fact | None:
 
 @statistic("approx_kl+learning_rate")
 def kl_left_without_rate(view: RunView) -> Fact | None:
-    """Return the median |KL| while the learning rate is next to 0 over that while it is at least a third of its maximum.
+    """Return the median |KL| while the learning rate is next to 0, over that while it is at least a third of its top.
 
     The KL of learning falls with the square of the rate, here to a hundredth or less.
     """

@@ -369,9 +369,9 @@ def policy_stands_beside_critic(view: RunView) -> Fact | None:
 
     Whitening scales the errors of the critic to unit variance, so the advantages are not 0.
     """
-    critic, stands = view.logged("value_loss"), view.holds("policy_stands")
+    critic, unmoved = view.logged("value_loss"), view.holds("policy_stands")
     silent = view.value("surrogate_zero_share") or 0.0  # a policy loss of exactly 0 has no advantages in it
-    holds = None if stands is None else stands and critic is not None and silent < 0.95
+    holds = None if unmoved is None else unmoved and critic is not None and silent < 0.95
     return condition(holds, _witness(view), view.says("policy_stands"))
 
 

@@ -1,4 +1,4 @@
-"""Statistics of rewards: variation, direction, and whether they are rewards at all."""
+"""Statistics of rewards: whether they differ, rise, fall, vanish, are sparse, or do not follow the policy."""
 
 from __future__ import annotations
 
