@@ -93,15 +93,15 @@ def last_minibatch_samples(view: RunView) -> Fact | None:
     shown = [view.fact(name) for name in ("surrogate_zero_share", "nonfinite_from", "numbers_lost")]
     if alone is not None and alone.value == 1 and any(one is not None and _is_so(one.value) for one in shown):
         return dataclasses.replace(alone, name="last_minibatch_samples", unit="samples")
-    cut, whitened = cut_of(view), view.setting("normalize_advantages")
+    division, whitened = cut_of(view), view.setting("normalize_advantages")
     per_minibatch = view.setting("normalize_per_minibatch")
     traits = detection.traits_of(view.run.framework)
-    alike = "whitens_single_samples" in traits or (
+    whitens_single = "whitens_single_samples" in traits or (
         view.run.framework == "canonical" and per_minibatch is not None and per_minibatch.value is True
     )
-    if cut is None or not alike or (whitened is not None and whitened.value is False):
+    if division is None or not whitens_single or (whitened is not None and whitened.value is False):
         return None
-    rollout, minibatch, setting, says = cut
+    rollout, minibatch, setting, says = division
     return fact(rollout % minibatch or minibatch, setting, says, "samples", how="configured")
 
 
@@ -314,19 +314,13 @@ def critic_untrained(view: RunView) -> Fact | None:
     The loss counts in runs on episodes with different rewards: there a squared error of exactly 0 was not computed or
     is multiplied by 0.
     """
-    loss_counts = view.kind.samples.value == "episodes" and _paid(view)
+    loss_counts = view.kind.samples.value == "episodes" and view.holds("rewards_differ")
     for name in ("critic_learning_rate", "value_loss") if loss_counts else ("critic_learning_rate",):
         logged = view.run.series.get(name)
         if logged is not None and len(logged) >= FEWEST and logged.resolution.exact and logged.at(0).all():
             says = f"{logged.raw} is 0 in every record"
             return fact(1, logged, says, how="observed", name=domains.CRITIC_UNTRAINED)
     return _count(view, domains.CRITIC_UNTRAINED)
-
-
-def _paid(view: RunView) -> bool:
-    """Return whether rewards are known to differ."""
-    differ = view.fact("rewards_differ")
-    return differ is not None and differ.value == 1
 
 
 @statistic("learning_rate")

@@ -95,7 +95,8 @@ def _own_steps(view: RunView) -> Series | None:
 def _from_total(view: RunView, total: Series) -> Fact | None:
     """Return K from a count of all optimizer steps: its growth per batch if batches are counted, else per record.
 
-    None if each record is one step and no series counts batches, unless a known trainer logs a reward with each record.
+    None if each record is one step, no series counts batches, and few records have a reward or no known trainer
+    declares the counter.
     """
     batches = _batches_between(view, total)
     per_batch = _growth(total) / (1 if batches is None else batches)

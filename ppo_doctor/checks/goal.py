@@ -343,11 +343,11 @@ def groups_alike_at_first(view: RunView) -> Fact | None:
     series, entropy = view.logged("frac_reward_zero_std"), view.logged("entropy")
     if series is None or entropy is None or len(finite(series)) < AT_FIRST:
         return None
-    alike = float(np.mean(finite(series)[:AT_FIRST]))
+    equal_share = float(np.mean(finite(series)[:AT_FIRST]))
     chance = alike_by_chance(view)
     random_at_first = float(finite(entropy)[0]) > 0.3
-    beyond = max(0.0, alike - chance) / max(1 - chance, 1e-9) if chance < 1 else 0.0
-    says = f"{series.raw} is {alike:.2g} at first" + (f", {chance:.2g} by chance" if chance else "")
+    beyond = max(0.0, equal_share - chance) / max(1 - chance, 1e-9) if chance < 1 else 0.0
+    says = f"{series.raw} is {equal_share:.2g} at first" + (f", {chance:.2g} by chance" if chance else "")
     return fact(beyond if random_at_first else 0.0, series, says)
 
 

@@ -262,18 +262,20 @@ def _little_clipped(view: RunView) -> bool:
 
 def _leaves_slowly(view: RunView) -> bool:
     """Return whether the first updates moved the policy away from its reference, and not far."""
-    apart = view.values("ref_kl")
+    divergence = view.values("ref_kl")
     return (
-        apart is not None and len(apart) >= SEVERAL and bool((apart[1:4] > STILL_KL).all() and (apart[:4] < NEAR).all())
+        divergence is not None
+        and len(divergence) >= SEVERAL
+        and bool((divergence[1:4] > STILL_KL).all() and (divergence[:4] < NEAR).all())
     )
 
 
 def _small_updates(view: RunView) -> bool:
     """Return whether the KL of updates of several steps, or else the ratio, is that of small steps in every record."""
     usual, most = (view.value(f"divergence_{name}") for name in ("usual", "largest"))
-    away = view.values("ratio_abs_dev")
-    if usual is None and away is not None:  # with one step per batch it would be 0
-        return median(away) > STILL_RATIO and float(away.max()) <= NEAR_RATIO
+    distances = view.values("ratio_abs_dev")
+    if usual is None and distances is not None:  # with one step per batch it would be 0
+        return median(distances) > STILL_RATIO and float(distances.max()) <= NEAR_RATIO
     if usual is None or most is None or not view.holds("several_updates"):
         return False
     return usual > STILL_KL and most <= NEAR

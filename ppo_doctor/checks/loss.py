@@ -52,15 +52,15 @@ def losses_repeat(view: RunView) -> Fact | None:
     Steps are counted, not generations: if the marker of one is lost, two of them look like one.
     """
     loss = view.run.series.get("loss")
-    begins = generation_starts(view, loss)
-    if loss is None or begins is None:
+    starts = generation_starts(view, loss)
+    if loss is None or starts is None:
         return None
-    apart = np.abs(np.diff(loss.values))[~begins[1:]]
-    if len(known := apart[np.isfinite(apart)]) < 3:
+    changes = np.abs(np.diff(loss.values))[~starts[1:]]
+    if len(known := changes[np.isfinite(changes)]) < 3:
         return None
-    alike = float(np.mean(known <= 1e-6))
-    text = f"{loss.raw} is that of the step before in {alike:.0%} of the further steps on a generation"
-    return fact(alike, loss, text)
+    repeated = float(np.mean(known <= 1e-6))
+    text = f"{loss.raw} is that of the step before in {repeated:.0%} of the further steps on a generation"
+    return fact(repeated, loss, text)
 
 
 @statistic("policy_loss")

@@ -195,10 +195,10 @@ def penalty_coefficient(view: RunView) -> Fact | None:
         return fact(first, logged, f"{logged.raw} is {first:g} at first")
     penalty, kl = view.logged("kl_penalty_reward"), view.logged("ref_kl")
     if penalty is not None and kl is not None:
-        penalties, apart = paired(penalty, kl)
-        known = np.abs(apart) > 1e-4
+        penalties, sizes = paired(penalty, kl)
+        known = np.abs(sizes) > 1e-4
         if known.any():
-            applied = float(median(-penalties[known] / apart[known]))
+            applied = float(median(-penalties[known] / sizes[known]))
             return fact(applied, penalty, f"-{penalty.raw} / {kl.raw} is {applied:.3g}")
     in_loss = view.fact("penalty_in_loss") or _of_term(view)
     if in_loss is not None:
@@ -215,11 +215,11 @@ def _of_term(view: RunView) -> Fact | None:
     term, kl = view.logged("kl_term"), view.logged("ref_kl")
     if term is None or kl is None:
         return None
-    terms, apart = paired(term, kl)
-    known = np.abs(apart) > 1e-4
+    terms, sizes = paired(term, kl)
+    known = np.abs(sizes) > 1e-4
     if known.sum() < LEAST:
         return None
-    quotients = terms[known] / apart[known]
+    quotients = terms[known] / sizes[known]
     middle = float(median(quotients))
     if not middle or float(median(np.abs(quotients - middle))) > ONE_NUMBER * abs(middle):
         return None
@@ -257,13 +257,13 @@ def penalty_is_loss(view: RunView) -> Fact | None:
     loss, kl = view.logged("loss"), view.logged("ref_kl")
     if loss is None or kl is None:
         return None
-    size, apart = float(finite_median(np.abs(loss.values))), float(finite_median(np.abs(kl.values)))
-    if not apart:
+    size, divergence = float(finite_median(np.abs(loss.values))), float(finite_median(np.abs(kl.values)))
+    if not divergence:
         return None  # the penalty at the reference is 0, whatever its coefficient
     sizes = np.abs(finite(kl))
     at_reference = max(float(quantile(sizes, 0.9)), float(late(sizes).mean())) < 0.05 and size > 0.05
-    over = size / max(apart, 1e-9) if at_reference else 0.0
-    return fact(over, loss, f"|{loss.raw}| is {size:.3g} at a {kl.raw} of {apart:.2g}")
+    over = size / max(divergence, 1e-9) if at_reference else 0.0
+    return fact(over, loss, f"|{loss.raw}| is {size:.3g} at a {kl.raw} of {divergence:.2g}")
 
 
 #: Least share of samples that so large a KL clips.

@@ -139,7 +139,7 @@ def ratio_flat(view: RunView) -> Fact | None:
     else:
         repeats = view.value("losses_repeat")
         flat = unclipped if repeats is not None and repeats > 0.9 else (False if unclipped is False else None)
-    return condition(flat, _witness(view), _flatness(view))
+    return condition(flat, _evidence_series(view), _flatness(view))
 
 
 def _ratios_at_one(view: RunView) -> bool | None:
@@ -174,7 +174,7 @@ def _may_be_unlogged(view: RunView, unclipped: bool | None, at_one: bool | None,
     return most == 0 and unclipped is None and at_one is None and quiet is False
 
 
-def _witness(view: RunView) -> Series | None:
+def _evidence_series(view: RunView) -> Series | None:
     """Return the series that shows most directly whether the ratio is 1."""
     return divergence_of(view) or view.logged("ratio_mean", "policy_loss", "clip_fraction", "loss")
 
@@ -242,10 +242,10 @@ def policy_moves(view: RunView) -> Fact | None:
     A constant reward is no evidence, since many policies earn the same.
     """
     usual = view.value("divergence_usual")
-    paid = True if _reward_moves(view) else None
-    apart = view.holds("moves_apart_from_ratio")
-    far = None if usual is None else usual > MOVING_KL
-    moves = any_known(apart, left_the_reference(view), paid, far)
+    reward_moves = True if _reward_moves(view) else None
+    entropy_or_weights = view.holds("moves_apart_from_ratio")
+    large_kl = None if usual is None else usual > MOVING_KL
+    moves = any_known(entropy_or_weights, left_the_reference(view), reward_moves, large_kl)
     says = view.says("moves_apart_from_ratio", "reward_course")
     return condition(moves, view.logged("entropy", "entropy_loss", "ref_kl", *REWARDS), says)
 
@@ -279,7 +279,7 @@ def policy_stands(view: RunView) -> Fact | None:
 
     None for fewer than three records.
     """
-    evidence = _witness(view) or entropy_of(view)
+    evidence = _evidence_series(view) or entropy_of(view)
     if evidence is None or len(finite(evidence)) < SEVERAL:
         return None
     if is_the_reference(view):
@@ -287,7 +287,7 @@ def policy_stands(view: RunView) -> Fact | None:
     if view.holds("several_updates") is False:
         # With one update per batch the ratio is 1 by construction, so only the entropy counts.
         steady = view.holds("entropy_stands")
-        return condition(steady, _witness(view), view.says("entropy_stands"))
+        return condition(steady, _evidence_series(view), view.says("entropy_stands"))
     gradient = view.logged("actor_grad_norm", "grad_norm")
     silent = gradient is not None and not finite(gradient).any() and _at_one_in_print(view)
     if gradient is not None and silent and view.holds("policy_moves") is not True:
@@ -306,7 +306,7 @@ def policy_stands(view: RunView) -> Fact | None:
         unmoved = True  # without an entropy, a constant reward is the evidence
     holds = both(flat, unmoved, *([] if rise is None else [rise <= TREND]))
     says = "; ".join(filter(None, (_flatness(view), view.says("entropy_stands"))))
-    return condition(holds, _witness(view), says)
+    return condition(holds, _evidence_series(view), says)
 
 
 def _at_one_in_print(view: RunView) -> bool:
@@ -372,7 +372,7 @@ def policy_stands_beside_critic(view: RunView) -> Fact | None:
     critic, unmoved = view.logged("value_loss"), view.holds("policy_stands")
     silent = view.value("surrogate_zero_share") or 0.0  # a policy loss of exactly 0 has no advantages in it
     holds = None if unmoved is None else unmoved and critic is not None and silent < 0.95
-    return condition(holds, _witness(view), view.says("policy_stands"))
+    return condition(holds, _evidence_series(view), view.says("policy_stands"))
 
 
 @statistic("approx_kl+clip_fraction+policy_loss", "approx_kl+ratio_std")
@@ -394,7 +394,7 @@ def ratio_ignored(view: RunView) -> Fact | None:
     reused = view.holds("several_updates")
     reused = True if reused is None and kl is not None and kl.aggregation else reused
     holds = both(never_clipped(view), blind, None if usual is None else usual > MOVING_KL, reused)
-    return condition(holds, _witness(view), _flatness(view))
+    return condition(holds, _evidence_series(view), _flatness(view))
 
 
 @statistic("approx_kl+learning_rate")

@@ -132,38 +132,38 @@ def reward_size(view: RunView) -> Fact | None:
     reward, lengths = reward_of(view), view.values("episode_length")
     if reward is None:
         return None
-    largest, steps = float(np.abs(reward[1]).max()), 1.0 if lengths is None else max(1.0, float(median(lengths)))
+    series, values = reward
+    largest, steps = float(np.abs(values).max()), 1.0 if lengths is None else max(1.0, float(median(lengths)))
     scale = view.given("reward_scale")
     size = largest / steps * (1.0 if scale is None else abs(scale))
     per = "" if steps == 1 else f" per step of episodes of {steps:.3g}"
     by = "" if scale is None else f", scaled by {scale:g}"
     says = (
-        f"|{reward[0].raw}| is {size:.4g} at most{per}{by}"
-        if size
-        else f"{reward[0].raw} is 0 in all {len(reward[1])} records"
+        f"|{series.raw}| is {size:.4g} at most{per}{by}" if size else f"{series.raw} is 0 in all {len(values)} records"
     )
-    return fact(size, reward[0], says)
+    return fact(size, series, says)
 
 
 @statistic(*REWARDS_LOGGED)
 def reward_fixed_elsewhere(view: RunView) -> Fact | None:
     """Return whether every sample is paid one amount that is neither 0 nor the episode's length.
 
-    Not if episodes may be those of a solved task, or cost what never reaching the goal does.
+    False for returns of episodes, which may be those of a solved task or of never reaching the goal.
     """
     spread = view.fact("reward_spread")
     reward = reward_of(view)
     if spread is None or reward is None:
         return None
+    series, values = reward
     deviations = view.values("reward_std")
     varied_inside = deviations is not None and bool((deviations > 0).any())
-    paid = float(reward[1][0])
-    earned = reward[0].name in ("episode_return", "eval_return")
-    explained = earned or _at_limit(view, reward[1]) or varied_inside
+    amount = float(values[0])
+    earned = series.name in ("episode_return", "eval_return")
+    explained = earned or _at_limit(view, values) or varied_inside
     if deviations is None and view.holds("policy_moves"):  # a mean of samples that may differ
-        explained = explained or not has_two_decimals(paid)
-    holds = spread.value == 0 and paid != 0 and not explained and not settled_at_once(view)
-    return condition(holds, reward[0], str(spread.says))
+        explained = explained or not has_two_decimals(amount)
+    holds = spread.value == 0 and amount != 0 and not explained and not settled_at_once(view)
+    return condition(holds, series, str(spread.says))
 
 
 @statistic("episode_return", "eval_return")
@@ -172,9 +172,10 @@ def return_at_floor(view: RunView) -> Fact | None:
     reward, spread = reward_of(view, "episode_return", "eval_return"), view.fact("reward_spread")
     if reward is None or spread is None:
         return None
-    paid = float(reward[1][0])
-    holds = spread.value == 0 and paid < 0 and paid.is_integer()
-    return condition(holds, reward[0], str(spread.says))
+    series, values = reward
+    amount = float(values[0])
+    holds = spread.value == 0 and amount < 0 and amount.is_integer()
+    return condition(holds, series, str(spread.says))
 
 
 @statistic(*REWARDS_LOGGED)
@@ -187,21 +188,22 @@ def reward_gone(view: RunView) -> Fact | None:
     reward = reward_of(view)
     if reward is None or len(reward[1]) < 2 * GONE:
         return None
-    other = np.flatnonzero(reward[1])
-    tail = len(reward[1]) - (int(other[-1]) + 1 if len(other) else 0)
-    paid = reward[1][: len(reward[1]) - tail]
-    size = max(GONE, len(paid) // 10)
-    blocks = np.abs(paid[len(paid) % size :].reshape(-1, size).mean(axis=1))
+    series, values = reward
+    other = np.flatnonzero(values)
+    tail = len(values) - (int(other[-1]) + 1 if len(other) else 0)
+    before = values[: len(values) - tail]
+    size = max(GONE, len(before) // 10)
+    blocks = np.abs(before[len(before) % size :].reshape(-1, size).mean(axis=1))
     least = blocks.max() / 2 if len(blocks) else 0.0
-    if len(blocks) and paid.max() <= 0:
-        least = min(least, LEAP * median(np.abs(np.diff(paid[-2 * size :]))))
+    if len(blocks) and before.max() <= 0:
+        least = min(least, LEAP * median(np.abs(np.diff(before[-2 * size :]))))
     lately = bool(len(blocks)) and bool(blocks[-2:].max() >= least)  # a mean of episodes fades
-    at_once = np.count_nonzero(paid) >= GONE and not constant(paid) and lately
-    at_once = at_once and not (len(paid) < EARLY * len(reward[1]) and settled_at_once(view))
+    at_once = np.count_nonzero(before) >= GONE and not constant(before) and lately
+    at_once = at_once and not (len(before) < EARLY * len(values) and settled_at_once(view))
     count = tail if at_once else 0
-    gone = fact(count, reward[0], f"{reward[0].raw} is exactly 0 in the last {tail} records")
-    at = np.flatnonzero(np.isfinite(reward[0].values))[-tail] if count else 0
-    return replace(gone, since=int(reward[0].axis.steps[at]), source=reward[0].source(int(at))) if count else gone
+    gone = fact(count, series, f"{series.raw} is exactly 0 in the last {tail} records")
+    at = np.flatnonzero(np.isfinite(series.values))[-tail] if count else 0
+    return replace(gone, since=int(series.axis.steps[at]), source=series.source(int(at))) if count else gone
 
 
 def settled_at_once(view: RunView) -> bool:
@@ -227,28 +229,29 @@ def reward_zero_share(view: RunView) -> Fact | None:
     reward = reward_of(view)
     if reward is None or len(reward[1]) < 2 * FEWEST or not reward[1].any():
         return None
+    series, values = reward
     best = view.values("reward_max")
-    bound = max(RARE * float(best.max()), 0.0) if best is not None and reward[1].min() >= 0 else 0.0
-    printed = reward[0].resolution.absolute
-    if printed <= RARE * float(np.abs(reward[1]).max()):  # a printed 0 is next to 0
+    bound = max(RARE * float(best.max()), 0.0) if best is not None and values.min() >= 0 else 0.0
+    printed = series.resolution.absolute
+    if printed <= RARE * float(np.abs(values).max()):  # a printed 0 is next to 0
         bound = max(bound, printed)
-    if reward[0].resolution.least and VISIBLE * printed >= float(np.abs(reward[1]).max()) > 0:
+    if series.resolution.least and VISIBLE * printed >= float(np.abs(values).max()) > 0:
         bound = max(bound, printed)  # such a print is made for larger rewards
-    elif reward[0].resolution.least and printed > bound:
+    elif series.resolution.least and printed > bound:
         return None
-    zero = np.abs(reward[1]) <= bound  # a reward that is negative at times has a bound of 0
+    zero = np.abs(values) <= bound  # a reward that is negative at times has a bound of 0
     if (seldom := _seldom_paid(view)) is not None:
         zero |= seldom
     if zero.all():
-        return fact(1.0, reward[0], f"{reward[0].raw} is at most {bound:.3g} in every record")
+        return fact(1.0, series, f"{series.raw} is at most {bound:.3g} in every record")
     third = len(zero) // 3
     fewer = bool(zero[-third:].mean() <= zero[:third].mean() / 2)
-    paid = zero[: int(np.flatnonzero(~zero)[-1]) + 1]
-    lost = len(paid) >= GONE and paid.mean() < 0.5
-    share = 0.0 if fewer else float(paid.mean() if lost else zero.mean())
+    until_last_reward = zero[: int(np.flatnonzero(~zero)[-1]) + 1]
+    lost = len(until_last_reward) >= GONE and until_last_reward.mean() < 0.5
+    share = 0.0 if fewer else float(until_last_reward.mean() if lost else zero.mean())
     least = f"at most {bound:.3g}" if bound > 0 else "exactly 0"
-    says = f"{reward[0].raw} is {least} in {zero.mean():.0%} of the records"
-    return fact(share, reward[0], says)
+    says = f"{series.raw} is {least} in {zero.mean():.0%} of the records"
+    return fact(share, series, says)
 
 
 #: Share of successful episodes that counts as next to none.
@@ -260,8 +263,8 @@ def _seldom_paid(view: RunView) -> BoolArray | None:
     reward, success = reward_of(view), view.run.series.get("success_rate")
     if reward is None or success is None or len(success) != len(reward[1]) or reward[1].min() < 0:
         return None
-    paid = reward[1] > 0
-    alone = int((~paid).sum()) >= FEWEST and bool(success.values[paid].all())
+    rewarded = reward[1] > 0
+    alone = int((~rewarded).sum()) >= FEWEST and bool(success.values[rewarded].all())
     return success.values < SELDOM if alone else None
 
 
@@ -278,8 +281,9 @@ def reward_course(view: RunView) -> Fact | None:
     trend = None if reward is None else course(reward[1])
     if reward is None or trend is None:
         return None
-    change = trend.change if abs(trend.end - trend.start) >= _least(reward[1]) else 0.0
-    return fact(change, reward[0], on_average(reward[0].raw, trend.start, trend.end))
+    series, values = reward
+    change = trend.change if abs(trend.end - trend.start) >= _least(values) else 0.0
+    return fact(change, series, on_average(series.raw, trend.start, trend.end))
 
 
 def _least(values: FloatArray) -> float:
@@ -306,9 +310,9 @@ def falls_as_it_moves(view: RunView) -> Fact | None:
 
     None if only the reward shows that anything changes, since a reward falls for many reasons.
     """
-    below, apart = view.fact("reward_below_start"), view.holds("moves_apart_from_ratio")
+    below, entropy_or_weights = view.fact("reward_below_start"), view.holds("moves_apart_from_ratio")
     usual = view.value("divergence_usual")
-    moves = any_known(apart, None if usual is None else usual > MOVING_KL)
+    moves = any_known(entropy_or_weights, None if usual is None else usual > MOVING_KL)
     if below is None or moves is None:
         return None
     return replace(below, name="falls_as_it_moves", value=below.value if moves else 0.0)
@@ -373,17 +377,18 @@ def movement_without_gain(view: RunView) -> Fact | None:
     reward, entropy = reward_of(view), entropy_of(view)
     if reward is None or entropy is None or len(reward[1]) < 8 or len(entropy) < 8:
         return None
-    paid, spent = course(reward[1]), course(finite(entropy))
-    if paid is None or spent is None:
+    series, values = reward
+    trend, entropy_trend = course(values), course(finite(entropy))
+    if trend is None or entropy_trend is None:
         return None
     # a reward that wanders was gained and lost for another reason
     every = (view.values(name) for name in REWARDS)  # a step's reward may rise less than an episode's
-    rises = any((one := course(values)) is not None and one.change > RISES for values in every if values is not None)
-    flat = -3 < paid.change < 2 and abs(spent.change) > 4 and drift(blocks(reward[1])) < WANDERS and not rises
-    moved = abs(spent.end - spent.start) / max(0.3, abs(spent.start)) if flat else 0.0
-    says = f"entropy goes from {spent.start:.3g} to {spent.end:.3g}, "
-    says += f"{reward[0].raw} from {paid.start:.4g} to {paid.end:.4g}"
-    return fact(moved, reward[0], says)
+    rises = any((one := course(others)) is not None and one.change > RISES for others in every if others is not None)
+    flat = -3 < trend.change < 2 and not rises and drift(blocks(values)) < WANDERS and abs(entropy_trend.change) > 4
+    moved = abs(entropy_trend.end - entropy_trend.start) / max(0.3, abs(entropy_trend.start)) if flat else 0.0
+    says = f"entropy goes from {entropy_trend.start:.3g} to {entropy_trend.end:.3g}, "
+    says += f"{series.raw} from {trend.start:.4g} to {trend.end:.4g}"
+    return fact(moved, series, says)
 
 
 @statistic("reward_std", "reward_mean", "episode_return", "eval_return")
@@ -396,8 +401,9 @@ def rewards_differ(view: RunView) -> Fact | None:
     reward = reward_of(view)
     if reward is None or view.fact("reward_spread") is None:
         return None
-    usual = np.unique(reward[1], return_counts=True)[1].max()
-    return condition(bool(usual < (1 - ODD) * len(reward[1])), None, "")
+    _, values = reward
+    usual = np.unique(values, return_counts=True)[1].max()
+    return condition(bool(usual < (1 - ODD) * len(values)), None, "")
 
 
 @statistic("reward_std", "value_loss", "reward_mean", "episode_return", "eval_return")

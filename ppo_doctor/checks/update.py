@@ -372,12 +372,12 @@ def passes_hidden(view: RunView) -> Fact | None:
 
 def _left_out(view: RunView, generation: Series, every: Series) -> str:
     """Return a sentence if records leave out optimizer steps of several updates per batch, else an empty string."""
-    apart, configured = median(np.diff(every.axis.steps)), view.value("updates_planned")
-    spaced = len(generation) > 2 and median(np.diff(generation.axis.steps)) > apart
+    distance, configured = median(np.diff(every.axis.steps)), view.value("updates_planned")
+    spaced = len(generation) > 2 and median(np.diff(generation.axis.steps)) > distance
     several = spaced or (configured is not None and configured > 1)
-    if apart <= 1 or not several or view.fact("updates_observed") is not None:
+    if distance <= 1 or not several or view.fact("updates_observed") is not None:
         return ""
-    return f"records are {apart:g} optimizer steps apart and show no ratio but 1: log each step, or the ratio"
+    return f"records are {distance:g} optimizer steps apart and show no ratio but 1: log each step, or the ratio"
 
 
 def _rounded_away(view: RunView) -> str:
