@@ -91,7 +91,11 @@ def last_minibatch_samples(view: RunView) -> Fact | None:
     """
     alone = view.fact("minibatch_of_one")
     shown = [view.fact(name) for name in ("surrogate_zero_share", "nonfinite_from", "numbers_lost")]
-    if alone is not None and alone.value == 1 and any(one is not None and _is_so(one.value) for one in shown):
+    if (
+        alone is not None
+        and alone.value == 1
+        and any(one is not None and (one.number or 0.0) >= SHOWN for one in shown)
+    ):
         return dataclasses.replace(alone, name="last_minibatch_samples", unit="samples")
     division, whitened = cut_of(view), view.setting("normalize_advantages")
     per_minibatch = view.setting("normalize_per_minibatch")
@@ -103,11 +107,6 @@ def last_minibatch_samples(view: RunView) -> Fact | None:
         return None
     rollout, minibatch, setting, says = division
     return fact(rollout % minibatch or minibatch, setting, says, "samples", how="configured")
-
-
-def _is_so(value: object) -> bool:
-    """Return whether a share is so large that the effect of whitening shows."""
-    return isinstance(value, int | float) and value >= SHOWN
 
 
 def cut_of(view: RunView) -> tuple[float, float, Setting, str] | None:

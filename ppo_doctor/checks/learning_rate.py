@@ -274,7 +274,7 @@ def _small_updates(view: RunView) -> bool:
     """Return whether the KL of updates of several steps, or else the ratio, is that of small steps in every record."""
     usual, most = (view.value(f"divergence_{name}") for name in ("usual", "largest"))
     distances = view.values("ratio_abs_dev")
-    if usual is None and distances is not None:  # with one step per batch it would be 0
+    if usual is None and distances is not None:  # with one step per batch the distances are 0
         return median(distances) > STILL_RATIO and float(distances.max()) <= NEAR_RATIO
     if usual is None or most is None or not view.holds("several_updates"):
         return False

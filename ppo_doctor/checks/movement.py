@@ -370,7 +370,7 @@ def policy_stands_beside_critic(view: RunView) -> Fact | None:
     Whitening scales the errors of the critic to unit variance, so the advantages are not 0.
     """
     critic, unmoved = view.logged("value_loss"), view.holds("policy_stands")
-    silent = view.value("surrogate_zero_share") or 0.0  # a policy loss of exactly 0 has no advantages in it
+    silent = view.value("surrogate_zero_share") or 0.0  # a policy loss of exactly 0 does not train the policy
     holds = None if unmoved is None else unmoved and critic is not None and silent < 0.95
     return condition(holds, _evidence_series(view), view.says("policy_stands"))
 
