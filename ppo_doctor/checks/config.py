@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from ppo_doctor.trainers.profiles import Profile
     from ppo_doctor.trainers.settings import Limit
 
-#: Shorter words are all near one another.
+#: Fewest letters of a word that is corrected: shorter ones are all near one another.
 SHORTEST = 4
 
 
 def words_unknown(view: RunView) -> Iterator[tuple[Setting, tuple[str, ...], str | None]]:
-    """Yield settings that hold a word not on the list, the list, and the word on it that is one slip away."""
+    """Yield settings with a word that is not on the trainer's list, the list, and its word that is one slip away."""
     trainer = detection.known_profile(view.run.framework)
     for name, setting in view.run.config.items():
         known = trainer.words.get(name) if trainer is not None else None
@@ -39,19 +39,17 @@ def words_unknown(view: RunView) -> Iterator[tuple[Setting, tuple[str, ...], str
             continue
         word = setting.value.lower()
         if word in known or not word.replace("-", "_").isidentifier():
-            continue  # a reference, an empty word or a path, which something else decides
+            continue  # a reference, an empty word or a path
         near = (other for other in known if len(other) >= SHORTEST and one_slip(word, other))
         yield setting, known, next(near, None)
 
 
-#: Share of the records, or of the run, in which what whitening makes of single samples shows.
+#: Share of the records, or of the run, in which whitening of single samples has to show.
 SHOWN = 0.9
-#: Losses and levels whose ratio is that of a sequence, which is clipped a hundred times closer, or whose clip range
-#: caps a weight (CISPO).
+#: Losses and levels with the ratio of a sequence, whose clip range is a hundred times smaller, or with a clip range of
+#: weights (CISPO).
 ANOTHER_RANGE = ("sequence", "sequence_token", "gspo", "gspo-token", "gspo_token", "cispo")
-#: Schedules that end nowhere.
-ENDLESS = ("constant", "constant_with_warmup", "adaptive", "kl", "none", "fixed", "constant_schedule")
-#: A weight of usual size in a language model, and the least share of it that half a unit in the last place of bf16 is.
+#: Usual size of a weight in a language model, and half a unit in the last place of bf16 as a share of it, at least.
 USUAL_WEIGHT, HALF_UNIT = 0.02, 2.0**-9
 
 
@@ -89,30 +87,30 @@ def decay_share(view: RunView) -> Fact | None:
 def last_minibatch_samples(view: RunView) -> Fact | None:
     """Return the samples of the last minibatch, for trainers that keep it and whiten advantages within it.
 
-    1 where every minibatch holds one, and the log shows what whitening makes of it: a surrogate of 0, or of NaN.
+    1 if every minibatch has one sample and the log shows the result of whitening it: a policy loss of 0 or NaN.
     """
     alone = view.fact("minibatch_of_one")
     shown = [view.fact(name) for name in ("surrogate_zero_share", "nonfinite_from", "numbers_lost")]
-    if alone is not None and alone.value == 1 and any(one is not None and _is_so(one.value) for one in shown):
+    if (
+        alone is not None
+        and alone.value == 1
+        and any(one is not None and (one.number or 0.0) >= SHOWN for one in shown)
+    ):
         return dataclasses.replace(alone, name="last_minibatch_samples", unit="samples")
-    cut, whitened = cut_of(view), view.setting("normalize_advantages")
+    division, whitened = cut_of(view), view.setting("normalize_advantages")
     per_minibatch = view.setting("normalize_per_minibatch")
     traits = detection.traits_of(view.run.framework)
-    alike = "whitens_single_samples" in traits or (
+    whitens_single = "whitens_single_samples" in traits or (
         view.run.framework == "canonical" and per_minibatch is not None and per_minibatch.value is True
     )
-    if cut is None or not alike or (whitened is not None and whitened.value is False):
+    if division is None or not whitens_single or (whitened is not None and whitened.value is False):
         return None
-    rollout, minibatch, setting, says = cut
+    rollout, minibatch, setting, says = division
     return fact(rollout % minibatch or minibatch, setting, says, "samples", how="configured")
 
 
-def _is_so(value: object) -> bool:
-    return isinstance(value, int | float) and value >= SHOWN
-
-
 def cut_of(view: RunView) -> tuple[float, float, Setting, str] | None:
-    """Return the samples of a rollout and of a minibatch, with the setting that cuts and how both follow."""
+    """Return the samples of a rollout and of a minibatch, the setting that divides it, and both in words."""
     rollout = _rollout(view)
     parts, size = _number(view, "num_minibatches"), _number(view, "minibatch_size")
     traits = detection.traits_of(view.run.framework)
@@ -127,7 +125,7 @@ def cut_of(view: RunView) -> tuple[float, float, Setting, str] | None:
 
 
 def _rollout(view: RunView) -> tuple[float, str] | None:
-    """Return the samples of a rollout where the configuration tells them, and in words how."""
+    """Return the samples of a rollout if they are configured, and the settings in words."""
     steps, envs = _number(view, "rollout_steps"), _number(view, "num_envs")
     size = _number(view, "rollout_size")
     if steps is not None and envs is not None:
@@ -137,13 +135,13 @@ def _rollout(view: RunView) -> tuple[float, str] | None:
 
 @statistic("clip_range")
 def token_clip_range(view: RunView) -> Fact | None:
-    """Return the clip range of token or action ratios; None where it is that of sequences, or of weights."""
+    """Return the clip range of token or action ratios; None if it is that of sequences, or of weights."""
     clip = _number(view, "clip_range")
     kinds = [view.run.config.get(name) for name in ("importance_sampling_level", "loss_type")]
     if any(k is not None and str(k.value).lower() in ANOTHER_RANGE for k in kinds):
         return None
     logged = view.run.series.get("clip_range")
-    if logged is not None and len(logged):  # a schedule says what it becomes, and the settings where it begins
+    if logged is not None and len(logged):  # a schedule changes what the settings begin with
         usual = median(logged.values)
         says = f"{logged.raw} is {usual:g} in the median"
         return fact(usual, logged, says, how="observed")
@@ -154,10 +152,10 @@ def token_clip_range(view: RunView) -> Fact | None:
 
 @statistic("kl_coef")
 def kl_coefficient(view: RunView) -> Fact | None:
-    """Return the least coefficient with which the KL to the reference is penalised, as configured, else as logged."""
-    given = [n for name in ("kl_coef", "kl_loss_coef") if (n := _number(view, name)) is not None]
-    if given:
-        setting, value = min(given, key=lambda entry: entry[1])
+    """Return the least coefficient of a penalty on the KL to the reference: configured, else the last logged."""
+    configured = [n for name in ("kl_coef", "kl_loss_coef") if (n := _number(view, name)) is not None]
+    if configured:
+        setting, value = min(configured, key=lambda entry: entry[1])
         return fact(value, setting, f"{setting.key} = {value:g}", how="configured")
     logged = view.run.series.get("kl_coef")
     if logged is None or not len(logged):
@@ -169,16 +167,20 @@ def kl_coefficient(view: RunView) -> Fact | None:
 
 @statistic("ptx_coef")
 def pretraining_weight(view: RunView) -> Fact | None:
-    """Return the coefficient of the pretraining loss that is mixed into the policy's (PPO-ptx)."""
-    found = _number(view, "ptx_coef")
-    return None if found is None else fact(found[1], found[0], f"{found[0].key} = {found[1]:g}", how="configured")
+    """Return the coefficient of the pretraining loss that is added to the policy's (PPO-ptx)."""
+    coefficient = _number(view, "ptx_coef")
+    return (
+        None
+        if coefficient is None
+        else fact(coefficient[1], coefficient[0], f"{coefficient[0].key} = {coefficient[1]:g}", how="configured")
+    )
 
 
 @statistic("precision+learning_rate")
 def swallowed_step(view: RunView) -> Fact | None:
     """Return half a unit in the last place of a usual 16-bit weight over the learning rate; 0 for wider weights.
 
-    Above 1 a step of Adam, which is about the learning rate, rounds away in a weight of that size.
+    Above 1 a step of Adam, which is about the learning rate, is lost to rounding in a weight of that size.
     """
     rate, half = _number(view, "learning_rate"), view.fact("half_precision")
     if rate is None or rate[1] <= 0 or half is None:
@@ -189,27 +191,27 @@ def swallowed_step(view: RunView) -> Fact | None:
 
 
 def _number(view: RunView, name: str) -> tuple[Setting, float] | None:
-    """Return a setting that was found, and its value as a number."""
+    """Return a configured setting with its value as a number."""
     value = view.given(name)
     return None if value is None else (view.run.config[name], value)
 
 
 _OPERATORS: dict[str, Operator] = {"below": "<", "at most": "<=", "equals": "==", "above": ">"}
-#: Records from which on a number that is always 0 says something.
+#: Fewest records of a metric that is always 0.
 FEWEST = 8
-#: Numbers of environments that are tried where a configuration tells none.
+#: Numbers of environments that are tried if none is configured.
 USUAL_ENVS = (1, 2, 4, 8, 16)
 
 
 def judged(view: RunView) -> list[Setting]:
-    """Return the settings that were found, hold a number and have a domain, in the order of their names."""
+    """Return the configured numeric settings that have limits, in the order of their names."""
     config = view.run.config
     names = sorted(domains.JUDGED & config.keys())
     return [config[name] for name in names if _judged(view, name)]
 
 
 def _judged(view: RunView, name: str) -> bool:
-    """Tell whether a setting is to be judged: the log overrules what it shows to be otherwise."""
+    """Return whether a setting is compared with its limits; not if the log shows other values."""
     value, logged = _domain_number(view, name), view.run.series.get(name)
     if name in domains.OF_CRITICS and view.kind.critic.value == "no":
         return False
@@ -220,7 +222,7 @@ def _judged(view: RunView, name: str) -> bool:
 
 
 def _domain_number(view: RunView, name: str) -> float | None:
-    """Return a setting as a number; one that is not finite, which other quantities do not see, breaks a limit."""
+    """Return a setting as a number, also one that is not finite: other statistics skip it, but it breaks a limit."""
     setting = view.run.config.get(name)
     if setting is None or isinstance(setting.value, str | bool | None):
         return None
@@ -228,10 +230,12 @@ def _domain_number(view: RunView, name: str) -> float | None:
 
 
 def _of_evaluation(key: str) -> bool:
+    """Return whether a key is in a section of validation, evaluation or tests."""
     return any(part.startswith(("val", "eval", "test")) for part in key.lower().split(".")[:-1])
 
 
 def _offences(view: RunView) -> Iterator[tuple[str, Limit]]:
+    """Yield the settings that break a limit, with the limit."""
     run, kind = view.run, view.kind.samples.value or ""
     for name in sorted(domains.JUDGED & run.config.keys()):
         value = _domain_number(view, name)
@@ -243,23 +247,24 @@ def _offences(view: RunView) -> Iterator[tuple[str, Limit]]:
 
 
 def _count(view: RunView, name: str, further: tuple[Evidence, ...] = ()) -> Fact | None:
-    """Return how many settings break a limit that this quantity counts; None where none was there to be judged."""
-    held = domains.counted_by(name, view.run.framework)
-    if not any(_judged(view, setting) for setting in held & view.run.config.keys()):
+    """Return how many settings break a limit that this statistic counts; None if there is none to compare."""
+    settings = domains.counted_by(name, view.run.framework)
+    if not any(_judged(view, setting) for setting in settings & view.run.config.keys()):
         return None
-    found = [_evidence(view, *offence) for offence in _offences(view) if offence[1].counted_by == name]
+    broken = [_evidence(view, *offence) for offence in _offences(view) if offence[1].counted_by == name]
     return Fact(
-        name=name, value=len(found) + len(further), how="configured", unit="settings", counted=(*found, *further)
+        name=name, value=len(broken) + len(further), how="configured", unit="settings", counted=(*broken, *further)
     )
 
 
 def _evidence(view: RunView, name: str, limit: Limit) -> Evidence:
+    """Return the evidence of a setting that breaks a limit."""
     setting = view.run.config[name]
     value = _domain_number(view, name)
     default = detection.profile(view.run.framework).defaults.get(name)
     known = f"; the default is {default:g}" if isinstance(default, int | float) else ""
     if value is None or not np.isfinite(value):
-        return _said(setting, f"{setting.key} is {value}: {limit.why}{known}")
+        return _sentence(setting, f"{setting.key} is {value}: {limit.why}{known}")
     return Evidence(
         metric=setting.key,
         raw=setting.key,
@@ -289,22 +294,27 @@ _counter(domains.GROUP_OF_ONE, "num_generations")
 
 @statistic("ppo_epochs")
 def no_update_configured(view: RunView) -> Fact | None:
-    """Count settings of no pass, minibatch or sample, and a minibatch that no rollout fills where a part is dropped."""
+    """Count settings without passes, minibatches or samples, and a minibatch that no rollout fills."""
     planned, size = view.fact("updates_planned"), view.run.config.get("minibatch_size")
-    found = planned is not None and planned.how != "default" and planned.value == 0
-    none = found and (view.number("ppo_epochs") or 0) > 0
-    further = (_said(size, f"the rollout fills no minibatch of {size.value}"),) if none and size is not None else ()
+    no_steps = planned is not None and planned.how != "default" and planned.value == 0
+    no_minibatch = no_steps and (view.number("ppo_epochs") or 0) > 0
+    further = (
+        (_sentence(size, f"the rollout fills no minibatch of {size.value}"),)
+        if no_minibatch and size is not None
+        else ()
+    )
     return _count(view, domains.NO_UPDATE, further)
 
 
 @statistic("vf_coef", "critic_learning_rate")
 def critic_untrained(view: RunView) -> Fact | None:
-    """Count settings that do not train the critic, and a learning rate of its own or a loss that is always 0.
+    """Count settings that do not train the critic; 1 if its own learning rate or its loss is always 0.
 
-    A squared error of exactly 0 in every record is that of no critic, or has a coefficient of 0 in it.
+    The loss counts in runs on episodes with different rewards: there a squared error of exactly 0 was not computed or
+    is multiplied by 0.
     """
-    told = view.kind.samples.value == "episodes" and _paid(view)
-    for name in ("critic_learning_rate", "value_loss") if told else ("critic_learning_rate",):
+    loss_counts = view.kind.samples.value == "episodes" and view.holds("rewards_differ")
+    for name in ("critic_learning_rate", "value_loss") if loss_counts else ("critic_learning_rate",):
         logged = view.run.series.get(name)
         if logged is not None and len(logged) >= FEWEST and logged.resolution.exact and logged.at(0).all():
             says = f"{logged.raw} is 0 in every record"
@@ -312,22 +322,17 @@ def critic_untrained(view: RunView) -> Fact | None:
     return _count(view, domains.CRITIC_UNTRAINED)
 
 
-def _paid(view: RunView) -> bool:
-    differ = view.fact("rewards_differ")
-    return differ is not None and differ.value == 1
-
-
 @statistic("learning_rate")
 def settings_impossible(view: RunView) -> Fact | None:
-    """Count values that no run can mean, and groups that the batch does not hold a whole number of."""
-    return _count(view, domains.IMPOSSIBLE, tuple(_said(*each) for each in broken_groups(view)))
+    """Count values that no run can have, and groups that do not divide the batch."""
+    return _count(view, domains.IMPOSSIBLE, tuple(_sentence(*each) for each in broken_groups(view)))
 
 
 @statistic("learning_rate")
 def settings_unusual(view: RunView) -> Fact | None:
-    """Count settings outside what is in use, unknown words, and a minibatch that fits no number of environments."""
+    """Count settings outside what is in use, unknown words, and a minibatch that divides no rollout."""
     unknown = tuple(
-        _said(setting, f"{setting.key} = {setting.value} is none of those that we know: {', '.join(words)}")
+        _sentence(setting, f"{setting.key} = {setting.value} is none of those that we know: {', '.join(words)}")
         for setting, words, meant in words_unknown(view)
         if meant is None
     )
@@ -336,34 +341,34 @@ def settings_unusual(view: RunView) -> Fact | None:
 
 @statistic("learning_rate")
 def settings_misspelt(view: RunView) -> Fact | None:
-    """Count keys that are nearly a setting of the framework which is not given, and words nearly one of its values."""
+    """Count keys that are nearly an absent setting of the trainer, and words that are nearly one of its values."""
     run = view.run
     if not view.held & run.config.keys() and not run.misspelt:
         return None
     profile = detection.profile(run.framework)
     known = "" if profile.name == detection.CANONICAL else f" of {profile.title}"
-    found = tuple(
-        _said(setting, f"{setting.key} is no setting{known} that we know; did you mean {meant}, which {force}?")
+    misspelt = tuple(
+        _sentence(setting, f"{setting.key} is no setting{known} that we know; did you mean {meant}, which {force}?")
         for meant, setting in run.misspelt.items()
         for force in [_in_force(view, profile, meant)]
     )
-    found += tuple(
-        _said(setting, f"{setting.key} = {setting.value} is no value of it that we know; did you mean {meant}?")
+    misspelt += tuple(
+        _sentence(setting, f"{setting.key} = {setting.value} is no value of it that we know; did you mean {meant}?")
         for setting, _, meant in words_unknown(view)
         if meant is not None
     )
-    return Fact(name="settings_misspelt", value=len(found), how="configured", unit="settings", counted=found)
+    return Fact(name="settings_misspelt", value=len(misspelt), how="configured", unit="settings", counted=misspelt)
 
 
 def _in_use(view: RunView, native: str) -> Setting | None:
-    """Return the setting of a name that the log prints, None where it prints none."""
+    """Return the setting with the name that the log prints; None if it prints none."""
     tail = native.rpartition(".")[2]
-    held = (setting for setting in view.run.config.values() if setting.how != "default")
-    return next((setting for setting in held if setting.key.rpartition(".")[2] == tail), None)
+    settings = (setting for setting in view.run.config.values() if setting.how != "default")
+    return next((setting for setting in settings if setting.key.rpartition(".")[2] == tail), None)
 
 
 def _in_force(view: RunView, profile: Profile, native: str) -> str:
-    """Return what holds while a setting is not given, in words: what the log prints, else a documented default."""
+    """Return what applies while a setting is absent, in words: what the log prints, else a documented default."""
     used = _in_use(view, native)
     if used is not None:
         return f"is {used.value} in what the log prints"
@@ -374,17 +379,17 @@ def _in_force(view: RunView, profile: Profile, native: str) -> str:
 
 
 def _odd_minibatch(view: RunView) -> Iterator[Evidence]:
-    """Yield what is odd of a minibatch: larger than a rollout, or no part of it, by the environments told or any."""
+    """Yield a minibatch that is larger than a rollout or does not divide it, for known or any usual environments."""
     cut = cut_of(view)
     config, framework = view.run.config, view.run.framework
     left_over = detection.traits_of(framework).get("leftover_minibatch")
     as_default = tuple(detection.profile(framework).defaults.get(name) for name in ("rollout_size", "minibatch_size"))
     if cut is not None and cut[1] <= cut[0] and cut[0] % cut[1] and cut[:2] != as_default:
         left = left_over or "some are left over"
-        yield _said(cut[2], f"{cut[3]}: a rollout of {cut[0]:g} samples is no multiple of {cut[1]:g}, and {left}")
+        yield _sentence(cut[2], f"{cut[3]}: a rollout of {cut[0]:g} samples is no multiple of {cut[1]:g}, and {left}")
     steps = view.number("rollout_steps")
     size, envs = view.number("minibatch_size"), view.number("num_envs")
-    told = view.configured("num_envs")
+    envs_configured = view.configured("num_envs")
     if not view.configured("minibatch_size") or left_over is None or None in (steps, size, envs):
         return
     rollout, minibatch, setting = float(steps or 0), float(size or 0), config["minibatch_size"]
@@ -392,17 +397,19 @@ def _odd_minibatch(view: RunView) -> Iterator[Evidence]:
         return
     words = f"{setting.key} = {minibatch:g}, {config['rollout_steps'].key} = {rollout:g}"
     if minibatch > rollout * float(envs or 1):
-        yield _said(setting, f"{words}: a rollout of {envs:g} environments{'' if told else ', the default,'} is less")
-    elif not told and all(rollout * number % minibatch for number in USUAL_ENVS):
+        yield _sentence(
+            setting, f"{words}: a rollout of {envs:g} environments{'' if envs_configured else ', the default,'} is less"
+        )
+    elif not envs_configured and all(rollout * number % minibatch for number in USUAL_ENVS):
         many = ", ".join(map(str, USUAL_ENVS))
-        yield _said(
+        yield _sentence(
             setting,
             f"{words}, environments not told: divides the rollout of none of {many}, and {left_over}",
         )
 
 
-def _said(setting: Setting, text: str) -> Evidence:
-    """Return evidence that says itself what is so."""
+def _sentence(setting: Setting, text: str) -> Evidence:
+    """Return evidence that is a sentence."""
     return Evidence(
         metric=setting.key,
         raw=setting.key,
@@ -432,7 +439,7 @@ def kl_term_share(view: RunView) -> Fact | None:
     return fact(shown.value / positive, shown, f"{shown.says}, over the configured {positive:g}", "of the configured")
 
 
-#: Metrics that are small, and print as 0 with few digits.
+#: Metrics that are small, so that they print as 0 with few digits.
 SMALL_NUMBERS = ("learning_rate", "approx_kl", "grad_norm", "policy_loss")
 
 
@@ -461,10 +468,10 @@ def _gradual(half: FloatArray, peak: float) -> bool:
 @statistic("learning_rate", "approx_kl", "grad_norm")
 def printed_zeros(view: RunView) -> Fact | None:
     """Return the number of metrics that print as 0 in almost every record because the log prints too few digits."""
-    held = [series for name in SMALL_NUMBERS if (series := view.run.series.get(name)) is not None]
-    held = [series for series in held if np.isfinite(series.values).sum() >= 3]
-    if not held:
+    logged = [series for name in SMALL_NUMBERS if (series := view.run.series.get(name)) is not None]
+    logged = [series for series in logged if np.isfinite(series.values).sum() >= 3]
+    if not logged:
         return None
-    zeros = [s for s in held if s.resolution.absolute > 0 and np.mean(finite_of(s.values) == 0) >= 0.95]
+    zeros = [s for s in logged if s.resolution.absolute > 0 and np.mean(finite_of(s.values) == 0) >= 0.95]
     says = ", ".join(f"{s.raw} to ±{s.resolution.absolute:.0e}" for s in zeros) or "no small number prints as 0"
     return fact(len(zeros), zeros[0] if zeros else None, says, "metrics", how="observed")

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from ppo_doctor.model.words import ConfigValue
 
 STEPS_PER_BATCH = "optimizer steps per batch"
-#: Fewest records of a counter, and the share of its gaps that have to agree, for it to tell the size of a rollout.
+#: Fewest records of a counter, and share of its gaps that have to agree to be the size of a rollout.
 LEAST, ALIKE = 3, 0.9
-#: From this share of its records on a log clips.
+#: Share of records with clipped samples from which on a run counts as clipping.
 MOSTLY = 0.5
-#: Metrics of which each update writes one, whose steps tell how far updates are apart.
+#: Metrics that each update writes once, so that their steps show the distance of updates.
 OF_UPDATES = ("approx_kl", "policy_loss", "loss", "value_loss")
 
 
@@ -41,20 +41,21 @@ def marked(view: RunView, fact: str) -> Series | None:
 
 
 def finite(series: Series | None) -> FloatArray:
-    """Return the finite values of a series; none without it."""
+    """Return the finite values of a series; an empty array if there is no series."""
     return finite_of(series.values) if series is not None else np.empty(0)
 
 
 def _counts(series: Series | None) -> FloatArray:
-    """Return the values of a counter; what is negative counts nothing."""
+    """Return the values of a counter; an empty array if one is negative."""
     values = finite(series)
     return values if (values >= 0).all() else np.empty(0)
 
 
 def _growth(counter: Series) -> FloatArray:
-    """Return what a counter of the whole run grows by from record to record, NaN where it falls and next to that.
+    """Return the growth of a counter of the whole run from record to record; NaN where it falls, and next to that.
 
-    It falls where a run starts over, or where one of its numbers is wrong: then the rise to it, or from it, is too.
+    A counter falls where a run starts over or one of its numbers is wrong; then the neighbouring differences are wrong
+    too.
     """
     change: FloatArray = np.diff(counter.values)
     falls = np.pad(change < 0, 1)
@@ -63,12 +64,12 @@ def _growth(counter: Series) -> FloatArray:
 
 
 def counted(series: Series, value: float, says: str) -> Fact:
-    """Return K as a series shows it."""
+    """Return K as an observed fact of a series."""
     return fact(value, series, says, STEPS_PER_BATCH, how="observed", name="updates_observed")
 
 
 def from_steps(view: RunView) -> Fact | None:
-    """Return K from a count of the optimizer steps of each batch, or of all where it grows from record to record."""
+    """Return K from a count of the optimizer steps of each batch, or of all if it grows from record to record."""
     each, total = (view.run.series.get(name) for name in ("optimizer_steps", "optimizer_steps_total"))
     series = each or total or _own_steps(view)
     values = _counts(series)
@@ -82,19 +83,20 @@ def from_steps(view: RunView) -> Fact | None:
 
 
 def _own_steps(view: RunView) -> Series | None:
-    """Return the steps of the log itself, where the trainer counts optimizer steps by them."""
+    """Return the steps of the log as a counter if the trainer counts optimizer steps by them, else None."""
     series = next((s for name in OF_UPDATES if (s := view.run.series.get(name)) is not None), None)
     if series is None or "steps_are_updates" not in view.run.facts:
         return None
     if (np.diff(series.axis.steps) <= 1).all():
-        return None  # a console that numbers its records
+        return None  # a console that numbers its records counts no steps
     return replace(series, name="optimizer_steps_total", raw="step", values=series.axis.steps.astype(np.float64))
 
 
 def _from_total(view: RunView, total: Series) -> Fact | None:
-    """Return K from a count of all optimizer steps, per batch where batches are counted too, else per record.
+    """Return K from a count of all optimizer steps: its growth per batch if batches are counted, else per record.
 
-    None where each record is a step, as far as nobody counts batches: also where few records hold a rollout's reward.
+    None if each record is one step, no series counts batches, and few records have a reward or no known trainer
+    declares the counter.
     """
     batches = _batches_between(view, total)
     per_batch = _growth(total) / (1 if batches is None else batches)
@@ -118,7 +120,7 @@ def from_samples(view: RunView) -> Fact | None:
 
 
 def from_rows(view: RunView) -> Fact | None:
-    """Return K as the records of an update where each minibatch has one, which a column of its own numbers."""
+    """Return K as the records per update of a log with one record per minibatch, by its own update numbers."""
     series = next((s for name in OF_UPDATES if (s := view.run.series.get(name)) is not None), None)
     if series is None or series.axis.update is None or series.axis.minibatch is None:
         return None
@@ -129,9 +131,9 @@ def from_rows(view: RunView) -> Fact | None:
 
 
 def from_settings(view: RunView) -> Fact | None:
-    """Return K by the framework's formula from what the log counts and, for the rest, settings that were found."""
-    found = {name: setting for name, setting in told(view).items() if setting.how != "default"}
-    planned = configured_updates(detection.profile(view.run.framework), found)
+    """Return K by the trainer's formula from what the log counts and, for the rest, configured settings."""
+    settings = {name: setting for name, setting in settings_with_counts(view).items() if setting.how != "default"}
+    planned = configured_updates(detection.profile(view.run.framework), settings)
     epochs = epochs_per_batch(view)
     if planned is None or planned.how != "observed" or epochs is None or not epochs.number:
         return None
@@ -141,7 +143,7 @@ def from_settings(view: RunView) -> Fact | None:
 
 
 def epochs_per_batch(view: RunView) -> Fact | None:
-    """Return the passes per batch that the log counts, in each batch or over all (Stable-Baselines3's n_updates)."""
+    """Return the passes per batch that the log counts, per batch or in total (Stable-Baselines3's n_updates)."""
     series = view.run.series
     direct, counter = series.get("epochs_executed"), series.get("epochs_executed_total")
     if direct is not None and len(_counts(direct)):
@@ -157,7 +159,7 @@ def epochs_per_batch(view: RunView) -> Fact | None:
 
 
 def rollout_steps(view: RunView) -> Fact | None:
-    """Return the environment steps of a rollout, of all environments, that lie between two updates of the log."""
+    """Return the environment steps of a rollout, of all environments, by the distance of updates in the log."""
     run = view.run
     series = next((s for name in OF_UPDATES if (s := run.series.get(name)) is not None), None)
     flag = run.facts.get("steps_are_env_steps")
@@ -171,8 +173,8 @@ def rollout_steps(view: RunView) -> Fact | None:
     return fact(median(gaps), series, says, how="observed", name="rollout_steps")
 
 
-def told(view: RunView) -> dict[str, Setting]:
-    """Return the settings with what the log counts in their place: passes over a rollout, and its steps."""
+def settings_with_counts(view: RunView) -> dict[str, Setting]:
+    """Return the settings, with passes over a rollout and its steps replaced by what the log counts."""
     config = dict(view.run.config)
     epochs, rollout = epochs_per_batch(view), rollout_steps(view)
     if epochs is not None:
@@ -183,7 +185,7 @@ def told(view: RunView) -> dict[str, Setting]:
 
 
 def refuted(view: RunView) -> bool:
-    """Tell whether a default of the framework is not in force: the log counts otherwise, or is of another trainer."""
+    """Return whether a default of the trainer does not apply: the log counts otherwise, or is another trainer's."""
     run = view.run
     samples = detection.samples_of(run.framework)
     if samples and view.kind.excludes({"samples": samples}):
@@ -195,9 +197,9 @@ def refuted(view: RunView) -> bool:
 
 
 def one_step_clips(view: RunView) -> bool:
-    """Tell whether a default of one step per batch is not in force: before that step every ratio is 1, inside the clip.
+    """Return whether the log clips although the default is one step per batch, with which every ratio is 1.
 
-    Where the log clips all the same, steps are more, or something is wrong with the ratio.
+    Then there are more steps, or the ratio is wrong.
     """
     planned, clipped = view.run.facts.get("updates_configured"), view.run.series.get("clip_fraction")
     if planned is None or planned.how != "default" or planned.value != 1 or clipped is None:
@@ -207,25 +209,26 @@ def one_step_clips(view: RunView) -> bool:
 
 
 def _differs(view: RunView, counted_one: Fact, names: tuple[str, ...]) -> bool:
-    """Tell whether a count is not the product of settings of which one is a default."""
+    """Return whether a count differs from the product of settings of which at least one is a default."""
     numbers = [view.number(name) for name in names]
     product = math.prod(number for number in numbers if number is not None)
     return None not in numbers and not all(map(view.configured, names)) and counted_one.value != product
 
 
 def _observed(fact: Fact, value: ConfigValue) -> Setting:
+    """Return a count as a setting that was observed."""
     source = fact.source or SourceRef(path="the log")
     return Setting(key=source.key or fact.name, value=value, how="observed", source=source)
 
 
 def _undeclared(view: RunView, series: Series) -> bool:
-    """Tell whether no profile of a trainer says what a series counts."""
+    """Return whether no trainer's profile declares what a series counts."""
     run = view.run
     return not detection.samples_of(run.framework) or run.keys.get(series.raw) == "guessed"
 
 
 def _batches_between(view: RunView, counter: Series) -> FloatArray | None:
-    """Return the rollout batches between the records of a counter; None where nobody counts them."""
+    """Return the rollout batches between the records of a counter; None if the log does not count them."""
     iterations = view.run.series.get("iteration")
     if iterations is not None and len(iterations):
         place = iterations.axis.steps.searchsorted(counter.axis.steps, "right") - 1  # the last record of a step
@@ -238,17 +241,17 @@ def _batches_between(view: RunView, counter: Series) -> FloatArray | None:
     return np.where(gaps > 0, gaps, np.nan)
 
 
-#: Gauss's inequality says nothing of a share below this that matters; and no more than this much is asked of the rest.
+#: Share below which Gauss's inequality is too weak to matter, and least rest 1 - f that it is used with.
 LEAST_SHARE, LEAST_REST = 0.3, 0.1
 
 
 @statistic("clip_fraction+approx_kl")
 def clip_over_spread(view: RunView) -> Series | None:
-    """Return the KL that the clip fraction asks of log-ratios that scatter around 0 in one hump, over the KL there is.
+    """Return the KL that the clip fraction requires if log-ratios scatter around 0 in one hump, over the logged KL.
 
-    Gauss's inequality (1823): of one hump with deviation σ at most 1 - k/(√3 σ) lies beyond ±k. A share f beyond the
-    clip range thus asks for a mean square, twice the KL, of k²/3(1 - f)²; 0 for small shares, of which it says little.
-    A mixture of such humps, as over epochs or tokens, is one too.
+    Gauss's inequality (1823): with one hump of deviation σ at most 1 - k/(√3 σ) lies beyond ±k. A share f beyond the
+    clip range thus requires a mean square, twice the KL, of k²/3(1 - f)². It is 0 for small shares, for which the bound
+    is weak. A mixture of such humps, as over epochs or tokens, is one hump too.
     """
     series = view.run.series
     kl, epsilon = series.get("approx_kl"), _range(view)
@@ -258,12 +261,12 @@ def clip_over_spread(view: RunView) -> Series | None:
     if kl.estimator not in ("k2", "k3") or clipped.estimator != "both sides" or not kl.shares_window(clipped):
         return None
     share = clipped.values - clipped.resolution.absolute
-    asked = math.log1p(epsilon) ** 2 / (6 * np.maximum(1 - share, LEAST_REST) ** 2)
-    have = np.abs(kl.values) + kl.resolution.absolute + arrays.UNIT
+    required = math.log1p(epsilon) ** 2 / (6 * np.maximum(1 - share, LEAST_REST) ** 2)
+    logged = np.abs(kl.values) + kl.resolution.absolute + arrays.UNIT
     return dataclasses.replace(
         kl,
         name="clip_over_spread",
-        values=np.where(share >= LEAST_SHARE, asked, 0.0) / have,
+        values=np.where(share >= LEAST_SHARE, required, 0.0) / logged,
         resolution=EXACT,
         how="computed",
         unit="times the KL there is",
@@ -280,13 +283,13 @@ def _range(view: RunView) -> float | None:
     return view.given("clip_range") or None
 
 
-#: Epochs from which a schedule that is as many times too long is no coincidence; how near it has to be, for a record.
+#: Fewest epochs by which a schedule is too long if that is no coincidence, and how near it has to be.
 FEWEST_EPOCHS, NEAR = 3, 0.03
 #: Records that must agree before a quotient of metrics counts as a coefficient.
 COEFFICIENTS_LEAST = 5
-#: Largest spread of such quotients, relative to their median; a fixed coefficient gives the same one in each record.
+#: Largest median deviation of such quotients, relative to their median.
 SPREAD = 0.05
-#: Records that tell how a rate fell, and the share of them that may not rise.
+#: Twice the fewest records of a KL term, and the share of its quotients that have to agree.
 TELLING, FALLING = 20, 0.9
 
 
@@ -294,7 +297,7 @@ TELLING, FALLING = 20, 0.9
 def kl_coef_implied(view: RunView) -> Fact | None:
     """Return the KL coefficient that turns the reference KL into the KL reward: -penalty / KL (TRL's PPO trainers).
 
-    None where the quotient varies, as under an adaptive controller.
+    None if the quotient varies, as with an adaptive controller.
     """
     penalty = view.run.series.get("kl_penalty_reward")
     kl = beside(penalty, view.run.series.get("ref_kl"))
@@ -334,9 +337,9 @@ def schedule_end_step(view: RunView) -> Fact | None:
 
 @statistic("learning_rate+ppo_epochs")
 def schedule_spans_epochs(view: RunView) -> Fact | None:
-    """Tell whether a linear decay of the learning rate is as many times longer than the run as a batch has epochs.
+    """Return 1 if a linear decay of the learning rate is longer than the run by the number of epochs, else 0.
 
-    Several: of two, half of the schedule may be meant.
+    At least three epochs count: a factor of two may be half of an intended schedule.
     """
     end, epochs = view.fact("schedule_end_step"), view.given("ppo_epochs")
     last = (view.run.steps or (0, 0))[1]
@@ -350,9 +353,9 @@ def schedule_spans_epochs(view: RunView) -> Fact | None:
 
 @statistic("loss+ref_kl")
 def kl_in_loss(view: RunView) -> Fact | None:
-    """Return loss / reference KL where it is the same in all records: the coefficient of the KL term, with its sign.
+    """Return loss / reference KL if it is the same in all records: the coefficient of the KL term, with its sign.
 
-    At a ratio of 1 a centred surrogate is 0, and the KL term is all of the loss. None where the quotient varies.
+    At a ratio of 1 a centred surrogate is 0, and the KL term is the whole loss. None if the quotient varies.
     """
     loss = view.run.series.get("loss")
     kl = beside(loss, view.run.series.get("ref_kl"))
@@ -362,7 +365,7 @@ def kl_in_loss(view: RunView) -> Fact | None:
     known &= np.abs(loss.values) > loss.resolution.absolute / SPREAD
     quotients = loss.values[known] / kl.values[known]
     if len(quotients) < TELLING // 2 or np.ptp(kl.values[known]) < abs(median(kl.values[known])) * SPREAD:
-        return None  # a KL that never changes has a quotient with anything that never changes
+        return None  # two constants always have a constant quotient
     middle = median(quotients)
     if quantile(np.abs(quotients - middle), FALLING) > SPREAD * abs(middle):
         return None

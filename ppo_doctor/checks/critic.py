@@ -1,4 +1,4 @@
-"""Statistics of the critic: whether it is trained and learns."""
+"""Statistics of the critic: value loss, explained variance, value clipping, and its share of the gradient."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
     from ppo_doctor.model.run import BoolArray, FloatArray, Series
 
-#: Records of which a usual number is told.
+#: Fewest records of a metric whose median is used.
 MANY = 8
-#: Value losses beside which the policy gets no step, and whose roots no critic reaches.
+#: Value losses that leave the policy no step of the common gradient bound, and whose roots no critic reaches.
 LARGE, OUT_OF_REACH = 1e4, 1e5
-#: KL of an update that is a twentieth of a usual one, in nats.
+#: KL of an update (nats) that is a twentieth of a usual one.
 NEXT_TO_NO_KL = 5e-4
-#: Explained variance of a critic that explains nothing.
+#: Explained variance below which a critic explains nothing.
 EXPLAINS = 0.05
-#: A gradient norm of which no usual bound leaves a hundredth.
+#: Gradient norm of which usual bounds leave less than a hundredth, and share of the value loss that is left.
 SWAMPED, HALF_LEFT = 100.0, 0.5
-#: Records, at least, in which an explained variance repeats, in how fine a print, and up to where it varies.
+#: Fewest records in which an explained variance repeats, coarsest resolution, and value up to which it varies.
 LASTS, FINE, FAR_FROM_ONE = 20, 1e-3, 0.95
-#: What is left of a value loss that does not fall, and times the squared returns beyond which it is not the rewards'.
+#: Share left of a value loss that does not fall, and multiple of the squared returns above which it has other causes.
 STAYS, BEYOND = 0.7, 100
 
 
 @statistic("value_loss")
 def value_loss_left(view: RunView) -> Fact | None:
-    """Return the late value loss over the first; 1 where the change is within its scatter."""
+    """Return the late value loss over the first; 1 if the change is within its scatter."""
     series = view.logged("value_loss")
-    told = None if series is None else course(np.log(np.maximum(finite(series), 1e-30)))
-    if series is None or told is None:
+    trend = None if series is None else course(np.log(np.maximum(finite(series), 1e-30)))
+    if series is None or trend is None:
         return None
-    clear = abs(told.change) > 2
-    left = float(np.exp(told.end - told.start)) if clear else 1.0
+    clear = abs(trend.change) > 2
+    left = float(np.exp(trend.end - trend.start)) if clear else 1.0
     return fact(
         left,
         series,
-        on_average(series.raw, float(np.exp(told.start)), float(np.exp(told.end)))
+        on_average(series.raw, float(np.exp(trend.start)), float(np.exp(trend.end)))
         + ("" if clear else ", within its scatter"),
     )
 
@@ -75,7 +75,7 @@ def explained_at_end(view: RunView) -> Fact | None:
 
 @statistic("values_mean+value_loss")
 def values_beside_error(view: RunView) -> Fact | None:
-    """Return the size of the mean prediction over the root of the value loss, in the medians of the later half."""
+    """Return the mean prediction's size over the root of the value loss, in medians of the later half."""
     values, losses = view.values("values_mean"), view.values("value_loss")
     if values is None or losses is None or min(len(values), len(losses)) < MANY:
         return None
@@ -87,20 +87,20 @@ def values_beside_error(view: RunView) -> Fact | None:
     return fact(size / error, view.logged("values_mean"), says)
 
 
-#: A critic whose explained variance ends below this has not shown that it explains anything.
+#: Explained variance at the end above which the critic explains something.
 EXPLAINS_SOME = 0.1
 
 
 @statistic("value_loss", "explained_variance")
 def critic_learns(view: RunView) -> Fact | None:
-    """Tell whether the value loss clearly falls, or the explained variance clearly rises."""
+    """Return whether the value loss clearly falls, or the explained variance clearly rises."""
     left, level = view.value("value_loss_left"), view.value("explained_at_end")
     explained = view.values("explained_variance")
-    begun = 0.0 if explained is None else float(median(explained[:3]))
-    rises = None if level is None else level > 0.3 and level > begun + 0.1
+    first = 0.0 if explained is None else float(median(explained[:3]))
+    rises = None if level is None else level > 0.3 and level > first + 0.1
     falls = None if left is None else left < 0.6
     if falls and level is not None and level < EXPLAINS_SOME and not rises:
-        return None  # returns may have become smaller
+        return None  # the value loss may fall because returns became smaller
     holds = any_known(falls, rises)
     says = view.says("value_loss_left", "explained_at_end")
     return condition(holds, view.logged("value_loss"), says)
@@ -108,10 +108,10 @@ def critic_learns(view: RunView) -> Fact | None:
 
 @statistic("explained_variance+value_loss")
 def explained_repeats(view: RunView) -> Fact | None:
-    """Tell whether the explained variance is one number to the last bit though the value loss changes.
+    """Return whether the explained variance is one number to the last bit although the value loss changes.
 
-    One that is so from some record on counts where the reward stands as well, and where it is far from 1, near which
-    it hardly varies.
+    A repeat from some record on counts if the reward is constant too, and if the number is far from 1, near which it
+    hardly varies.
     """
     series, losses = view.logged("explained_variance"), view.logged("value_loss")
     if series is None or np.isfinite(series.values).sum() < 4:
@@ -119,7 +119,7 @@ def explained_repeats(view: RunView) -> Fact | None:
     values = finite(series)
     moving = None if losses is None else not constant(finite(losses))
     holds, says = both(constant(values) and abs(values[0]) > 1e-9, moving), "in every record"
-    lasts = int(np.argmax(values[::-1] != values[-1]))  # 0 where all are one number
+    lasts = int(np.argmax(values[::-1] != values[-1]))  # 0 if all are one number
     rewards = reward_of(view)
     enough = max(LASTS, len(values) // 3)
     if lasts >= enough and series.resolution.absolute < FINE and 0 < abs(values[-1]) < FAR_FROM_ONE and rewards:
@@ -130,15 +130,15 @@ def explained_repeats(view: RunView) -> Fact | None:
 
 @statistic("value_loss+value_loss_unclipped")
 def value_loss_kept(view: RunView) -> Fact | None:
-    """Return what value clipping leaves of the value loss."""
+    """Return the share of the value loss that is left by value clipping."""
     clipped, whole = view.logged("value_loss"), view.logged("value_loss_unclipped")
     if clipped is None or whole is None:
         return None
-    left, all_of_it = paired(clipped, whole)
-    if not len(left):
+    clipped_losses, unclipped = paired(clipped, whole)
+    if not len(clipped_losses):
         return None
-    kept = float(median(left / np.maximum(all_of_it, 1e-30)))
-    return fact(kept, clipped, f"{clipped.raw} is {kept:.2g} of the loss before clipping")
+    share = float(median(clipped_losses / np.maximum(unclipped, 1e-30)))
+    return fact(share, clipped, f"{clipped.raw} is {share:.2g} of the loss before clipping")
 
 
 @statistic("clip_range_vf+episode_return")
@@ -159,19 +159,20 @@ def value_clip_over_returns(view: RunView) -> Fact | None:
 
 @statistic("value_loss")
 def critic_drowns_policy(view: RunView) -> Fact | None:
-    """Tell whether a value loss above 1e4 leaves the policy no step or no gain, or one above 1e5 the critic no hope.
+    """Return whether the value loss is so large that the policy gets no step or gain, or that the critic cannot learn.
 
-    Policy and critic share the bound of the gradient norm. Errors in the thousands are out of reach for a network
-    whose outputs begin at 1 and whose weights move by the learning rate per step: such a loss does not fall. Far beyond
-    the squared returns they are not the rewards'.
+    Policy and critic share the bound of the gradient norm, so a value loss above 1e4 may leave the policy next to
+    nothing. A network whose outputs begin near 1 and whose weights move by the learning rate per step cannot reach
+    errors of several hundreds, so a value loss above 1e5 may never fall. A loss far beyond the squared returns has
+    another cause.
     """
     losses, usual = view.logged("value_loss"), view.value("divergence_usual")
-    stands = view.holds("policy_stands") if usual is None else usual < 5e-6
+    frozen = view.holds("policy_stands") if usual is None else usual < 5e-6
     left = view.value("value_loss_left")
-    if losses is None or (stands is None and left is None):
+    if losses is None or (frozen is None and left is None):
         return None
     size = float(finite_median(losses.values))
-    beside = "beside a policy that stands still" if usual is None else f"at a KL of {usual:.2g}"
+    context = "beside a policy that stands still" if usual is None else f"at a KL of {usual:.2g}"
     norms = view.values("grad_norm")
     norm = 0.0 if norms is None else float(median(norms))
     stays = left is not None and left > HALF_LEFT
@@ -180,13 +181,13 @@ def critic_drowns_policy(view: RunView) -> Fact | None:
     if swamped:
         which = "a reward that does not rise"
         which = f"{left:.2g} of the first is left" if stays else f"a KL of {usual:.2g}" if small else which
-        beside = f"at a gradient norm of {norm:.3g}, and {which}"
+        context = f"at a gradient norm of {norm:.3g}, and {which}"
     beyond = (view.value("value_loss_over_returns") or 0.0) > BEYOND
-    drowns = swamped or (size > LARGE and stands is True)
+    drowns = swamped or (size > LARGE and frozen is True)
     explained = view.value("explained_at_end")
-    none = explained is not None and abs(explained) < EXPLAINS
-    hopeless = size > OUT_OF_REACH and left is not None and (left > STAYS or none) and not beyond
-    says = f"{losses.raw} is {size:.3g} {beside if drowns or left is None else f'and {left:.2g} of the first is left'}"
+    unexplaining = explained is not None and abs(explained) < EXPLAINS
+    hopeless = size > OUT_OF_REACH and left is not None and (left > STAYS or unexplaining) and not beyond
+    says = f"{losses.raw} is {size:.3g} {context if drowns or left is None else f'and {left:.2g} of the first is left'}"
     return condition(drowns or hopeless, losses, says)
 
 
@@ -204,12 +205,12 @@ def values_clipped_usually(view: RunView) -> Fact | None:
 def value_loss_over_returns(view: RunView) -> Fact | None:
     """Return the median value loss of the later half over the square of the largest |return|, reward or deviation.
 
-    None where all of these are 0, and of few records: an untrained critic may be off by anything.
+    None if all of these are 0, or in fewer than eight records, as the error of an untrained critic means nothing.
     """
     loss = view.logged("value_loss")
-    paid = ("episode_return", "eval_return", "reward_mean", "reward_total", "reward_std")
-    held = [np.abs(values).max() for name in paid if (values := view.values(name)) is not None]
-    largest = float(max(held, default=0.0))
+    rewards = ("episode_return", "eval_return", "reward_mean", "reward_total", "reward_std")
+    largest_sizes = [np.abs(values).max() for name in rewards if (values := view.values(name)) is not None]
+    largest = float(max(largest_sizes, default=0.0))
     if loss is None or not largest or len(finite(loss)) < MANY:
         return None
     size = float(median(np.abs(finite(loss)[len(finite(loss)) // 2 :])))
@@ -217,27 +218,27 @@ def value_loss_over_returns(view: RunView) -> Fact | None:
     return fact(size / largest / largest, loss, says, "times the squared return")
 
 
-#: Below this share of the run's largest spread of returns, or of its square in the loss, returns count as constant.
+#: Share of the largest spread of returns (its square for the value loss) below which returns count as constant.
 ALIVE = 0.1
-#: What pays, and the share of its range by which a reward that changes does so from record to record.
+#: Rewards, and share of the range by which a reward changes from one record to the next if it varies.
 REWARDS, STILL = ("episode_return", "reward_mean"), 1e-3
-#: Finite records that a statement about the critic needs.
+#: Fewest finite records of a statistic of the critic.
 LEAST = 6
-#: Optimizer steps below which explained variance near 0 is a beginner's. Measured in this project's lab, one step per
-#: batch: 60 steps at a sound learning rate leave it at 0.05, 60 at four times that rate reach 0.9.
+#: Optimizer steps below which an explained variance near 0 is normal. Measured in this project's lab with one step per
+#: batch: after 60 steps it is 0.05 at a sound learning rate, and 0.9 at four times that rate.
 FEWEST_STEPS = 100
-#: An estimator: a mean square error over a variance, as trl 0.11 has it: a constant error of the critic counts.
+#: Estimator with a mean square error over a variance (trl 0.11), which includes a constant error of the critic.
 WITH_BIAS = "with bias"
-#: The mean of the returns has to move by this many scatters before a critic can be said not to follow it.
+#: Changes from record to record by which the mean of the returns has to move for a critic to be seen to follow.
 MOVED = 3.0
 
 
 @statistic("explained_variance")
 def explained_variance_trained(view: RunView) -> Series | None:
-    """Return the explained variance where it measures what the critic learnt: above 0, and where returns vary.
+    """Return the explained variance where it measures what the critic learned: above 0, or where returns vary.
 
-    None where the logged number counts the critic's bias: it says nothing of the rest then; and where the whole log
-    holds fewer than 100 optimizer steps, as with one per batch: a sound critic starts at 0 and needs that many.
+    None if the logged number includes the critic's bias, or if the whole log has fewer than 100 optimizer steps, as
+    with one per batch: a sound critic starts at 0 and needs that many.
     """
     series = view.run.series.get("explained_variance")
     if series is None or series.estimator == WITH_BIAS or hardly_trained(view, series):
@@ -248,7 +249,7 @@ def explained_variance_trained(view: RunView) -> Series | None:
 
 
 def hardly_trained(view: RunView, series: Series) -> bool:
-    """Tell whether a log whose records are those of a series holds fewer than 100 optimizer steps."""
+    """Return whether a log with the records of `series` has fewer than 100 optimizer steps."""
     updates = view.value("updates_known")
     return updates is not None and updates * len(series) < FEWEST_STEPS
 
@@ -264,12 +265,12 @@ def hardly_trained(view: RunView, series: Series) -> bool:
 def explained_variance_alive(view: RunView) -> Series | None:
     """Return the explained variance in records whose returns vary; elsewhere NaN.
 
-    It is 1 - Var(R - V)/Var(R), so that constant returns send it to -infinity whatever the critic does. What varies is
-    judged by the returns' own spread, else by the value loss, which is at least their variance for a critic below 0,
+    It is 1 - Var(R - V)/Var(R), so that constant returns send it to -infinity whatever the critic does. Whether returns
+    vary is judged by their own spread, else by the value loss, which is at least their variance for a critic below 0,
     else by whether the reward changes from record to record.
-    A critic's constant error is taken out where the logged number counts it. Where the spread of the values that
-    advantages were taken against is logged, the number is at most 1 - (sd V/sd R - 1)², since Var(R - V) is at least
-    (sd R - sd V)².
+
+    A constant error of the critic is taken out if the logged number includes it. If the spread of values is logged, the
+    number is at most 1 - (sd V/sd R - 1)², since Var(R - V) is at least (sd R - sd V)².
     """
     series = view.run.series.get("explained_variance")
     alive = _alive(view, series) if series is not None else None
@@ -280,7 +281,7 @@ def explained_variance_alive(view: RunView) -> Series | None:
 
 
 def _bias(view: RunView, series: Series) -> FloatArray:
-    """Return what a constant error of the critic takes from the logged number: its square over the variance."""
+    """Return the share of the logged number that is a constant error of the critic: its square over the variance."""
     returns, values = (_beside(view, series, f"{name}_mean") for name in ("returns", "values"))
     spread = _spread(view, series, "returns")
     if series.estimator != WITH_BIAS or returns is None or values is None or spread is None:
@@ -289,11 +290,12 @@ def _bias(view: RunView, series: Series) -> FloatArray:
 
 
 def _at_most(view: RunView, series: Series) -> FloatArray:
+    """Return the upper bound of explained variance by the spreads of values and returns; infinite if there is none."""
     returns, values = _spread(view, series, "returns"), _spread(view, series, "values")
     if returns is None or values is None:
         return np.full(len(series), np.inf)
-    times = values / np.where(returns > 0, returns, np.nan)
-    return np.where(times > 1, 1 - (times - 1) ** 2, np.inf)
+    factor = values / np.where(returns > 0, returns, np.nan)
+    return np.where(factor > 1, 1 - (factor - 1) ** 2, np.inf)
 
 
 def _spread(view: RunView, series: Series, name: str) -> FloatArray | None:
@@ -310,6 +312,7 @@ def _beside(view: RunView, series: Series, name: str) -> FloatArray | None:
 
 
 def _alive(view: RunView, series: Series) -> BoolArray | None:
+    """Return in which records the returns vary; None if nothing shows it."""
     name, share = ("returns_std", ALIVE) if "returns_std" in view.run.series else ("value_loss", ALIVE**2)
     spread = _beside(view, series, name)
     if spread is None or not np.isfinite(spread).any():
@@ -319,24 +322,24 @@ def _alive(view: RunView, series: Series) -> BoolArray | None:
 
 
 def _reward_changes(view: RunView, series: Series) -> BoolArray | None:
-    """Tell in which records the reward differs from that of the record before or after; None without a reward."""
-    paid = next((p for name in REWARDS if (p := _beside(view, series, name)) is not None), None)
-    if paid is None or not np.isfinite(paid).any():
+    """Return in which records the reward differs from that of the record before or after; None without one."""
+    rewards = next((p for name in REWARDS if (p := _beside(view, series, name)) is not None), None)
+    if rewards is None or not np.isfinite(rewards).any():
         return None
-    known = np.where(np.isfinite(paid), paid, np.nan)
+    known = np.where(np.isfinite(rewards), rewards, np.nan)
     step = np.abs(np.diff(known)) > STILL * (np.nanmax(known) - np.nanmin(known))
     return np.concatenate(([False], step)) | np.concatenate((step, [False]))
 
 
-#: Records that a statement about a whole run needs, and those right before a leap.
+#: Fewest records of a run, and number of records right before a leap.
 VALUE_LOSSES_LEAST, BEFORE = 20, 8
-#: Of what a leap reached, at most this is left at the end where the critic learned anew.
+#: Share of a leap that is left at most at the end, if the critic learned the new values.
 LEFT = 0.5
 
 
 @statistic("value_clip_fraction")
 def clipped_values_leap(view: RunView) -> Fact | None:
-    """Return by how much the share of clipped predictions leapt from one record to the next, where it later went back.
+    """Return by how much the share of clipped predictions leapt between two records, if it went back later.
 
     The leap is over the largest of the eight records before it; at the end at most half of what it reached is left.
     """
@@ -356,24 +359,24 @@ def clipped_values_leap(view: RunView) -> Fact | None:
 
 @statistic("values_mean+returns_mean")
 def value_mean_slope(view: RunView) -> Fact | None:
-    """Return how far the critic's mean goes with the mean of its targets: the slope of least squares over records.
+    """Return how far the critic's mean follows the mean of its targets: the slope of least squares over records.
 
-    1 for a critic that follows, 0 for one that is frozen. None where the targets' mean moves by less than three times
-    what it changes by from record to record.
+    1 for a critic that follows, 0 for a frozen one. None if the targets' mean moves by less than three times its change
+    from record to record.
     """
     returns = view.run.series.get("returns_mean")
     values = beside(returns, view.run.series.get("values_mean"))
     if returns is None or values is None:
         return None
     usable = np.isfinite(returns.values) & np.isfinite(values.values)
-    targets, said = returns.values[usable], values.values[usable]
+    targets, means = returns.values[usable], values.values[usable]
     if len(targets) < VALUE_LOSSES_LEAST:
         return None
     moved = quantile(targets, 0.9) - quantile(targets, 0.1)
     if not moved > MOVED * median(np.abs(np.diff(targets))):
         return None
     off = targets - targets.mean()
-    value = float((off * (said - said.mean())).sum() / (off**2).sum())
+    value = float((off * (means - means.mean())).sum() / (off**2).sum())
     says = f"{values.raw} by {returns.raw}, {len(targets)} records"
     return fact(value, values, says)
 
@@ -382,7 +385,7 @@ def value_mean_slope(view: RunView) -> Fact | None:
 def explained_variance_best(view: RunView) -> Fact | None:
     """Return the explained variance that the best tenth of the records reaches.
 
-    None where the logged number counts the critic's bias, and below 100 optimizer steps.
+    None if the logged number includes the critic's bias, and below 100 optimizer steps.
     """
     series = view.run.series.get("explained_variance")
     values = finite_of(series.values) if series is not None else np.empty(0)
@@ -404,7 +407,7 @@ def explained_variance_best(view: RunView) -> Fact | None:
 def raw_advantage_share(view: RunView) -> Fact | None:
     """Return the deviation of advantages before whitening over that of returns, in the last two thirds.
 
-    With returns = advantage + value this is √(1 - explained variance): what the critic leaves to learn from.
+    With returns = advantage + value this is √(1 - explained variance): the part of returns that the critic leaves.
     """
     raw = view.run.series.get("advantages_raw_std")
     returns = beside(raw, view.run.series.get("returns_std"))

@@ -28,21 +28,23 @@ if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
     from ppo_doctor.model.run import Fact, FloatArray, Series
 
-#: Nats for each action dimension by which the entropy of a density runs off.
+#: Gain of a density's entropy (nats per action dimension) that counts as a run-away; dimensions if unknown.
 PER_DIMENSION, MANY_DIMENSIONS = 0.6, 8.0
-#: Of the highest entropy: a choice with less is nearly made. Three sound runs of four keep more to the end.
+#: Share of the highest entropy below which a choice is nearly made (three sound runs of four keep more to the end), and
+#: share of its range by which a reward has to fall to point to another problem.
 SPENT, FELL = 0.3, 0.25
-#: Of the highest entropy: with less every choice is made. Of what is left to earn: what still counts as a gain.
+#: Share of the highest entropy below which every choice is made, and share of the remaining reward that is a gain.
 DECIDED, GAINS = 0.05, 0.1
-#: Entropy, in nats, of a policy that has something to lose.
+#: Entropy (nats) that a policy has to reach for its loss to mean anything.
 ALIVE = 0.1
-#: Nats of entropy that a policy does not lose by chance.
+#: Loss of entropy (nats) that is no chance.
 FALLEN = 0.5
-#: Changes of entropy, over the larger of its start and 0.3 nats: what counts as moving, and what as standing.
+#: Changes of entropy, over the larger of its start and 0.3 nats: means and ranges that count as moving or constant.
 MOVED, SWUNG, STOOD, JITTER = 0.02, 0.3, 0.008, 0.03
 
 
 def _entropy(view: RunView) -> tuple[Series, FloatArray] | None:
+    """Return the entropy and its finite values; None if it has fewer than three."""
     series = entropy_of(view)
     if series is None or np.isfinite(series.values).sum() < 3:
         return None
@@ -51,11 +53,11 @@ def _entropy(view: RunView) -> tuple[Series, FloatArray] | None:
 
 @statistic(*ENTROPIES)
 def entropy_first_drop(view: RunView) -> Fact | None:
-    """Return the share of the first entropy of a choice that is gone within the first tenth of the records."""
-    found = _entropy(view)
-    if found is None or found[1][0] < ALIVE / 2 or not discrete(view):
+    """Return the share of the first entropy of a choice that is lost within the first tenth of the records."""
+    entropy = _entropy(view)
+    if entropy is None or entropy[1][0] < ALIVE / 2 or not discrete(view):
         return None
-    series, values = found
+    series, values = entropy
     soon = values[: max(2, len(values) // 10) + 1]
     drop = float((values[0] - soon.min()) / abs(values[0]))
     return fact(drop, series, f"{series.raw} falls from {values[0]:.3g} to {soon.min():.3g} in {len(soon)} records")
@@ -63,25 +65,25 @@ def entropy_first_drop(view: RunView) -> Fact | None:
 
 @statistic(*ENTROPIES)
 def entropy_left(view: RunView) -> Fact | None:
-    """Return the last entropy of a choice over the highest; None where there never was any."""
-    found = _entropy(view)
-    if found is None or found[1].max() < ALIVE or not discrete(view):
+    """Return the last entropy of a choice over the highest; None if the highest is near 0."""
+    entropy = _entropy(view)
+    if entropy is None or entropy[1].max() < ALIVE or not discrete(view):
         return None
-    series, values = found
+    series, values = entropy
     return fact(values[-1] / values.max(), series, f"{series.raw} ends at {values[-1]:.3g} of {values.max():.3g}")
 
 
 @statistic(*ENTROPIES)
 def entropy_growth(view: RunView) -> Fact | None:
-    """Return the gain of entropy over what counts as a run-away: 1 nat, or half of the start and 0.3 nats.
+    """Return the gain of entropy over the gain that counts as a run-away.
 
-    Of a density it is 0.6 nats for each action dimension, a deviation 1.8 times as large; of eight where nobody knows
-    how many there are.
+    That is half of the start and 0.3 nats, at most 1 nat. For a density it is 0.6 nats for each action dimension, a
+    deviation 1.8 times as large; if the number of dimensions is unknown, eight are assumed.
     """
-    found = _entropy(view)
-    if found is None:
+    entropy = _entropy(view)
+    if entropy is None:
         return None
-    series, values = found
+    series, values = entropy
     if discrete(view):
         least = min(1.0, 0.5 * abs(values[0]) + 0.3)
     else:
@@ -92,175 +94,173 @@ def entropy_growth(view: RunView) -> Fact | None:
 
 @statistic(*ENTROPIES)
 def density_fall(view: RunView) -> Fact | None:
-    """Return the nats for each action dimension that a density lost; None of a choice, and of unknown dimensions."""
-    found = _entropy(view)
-    count = None if found is None else dimensions(found[0])
-    if found is None or count is None or discrete(view):
+    """Return the loss of a density's entropy in nats per action dimension; None if dimensions are unknown."""
+    entropy = _entropy(view)
+    count = None if entropy is None else dimensions(entropy[0])
+    if entropy is None or count is None or discrete(view):
         return None
-    series, values = found
+    series, values = entropy
     fall = float(values[0] - values[-1]) / count
     return fact(fall, series, f"{series.raw} goes from {values[0]:.3g} to {values[-1]:.3g}", "nats")
 
 
 @statistic(*each_with(ENTROPIES, REWARDS_LOGGED))
 def gain_once_certain(view: RunView) -> Fact | None:
-    """Return what the reward has gained once a choice has lost most of its entropy for good, as a share of its range.
+    """Return the gain of reward after a choice has lost most of its entropy for good, as a share of the reward's range.
 
-    1 where entropy is not lost, and where the reward fell by a quarter of its range: more than exploration is lacking.
-    0 where the choice is made and the reward has not clearly risen.
+    1 if entropy is not lost, or if the reward fell by a quarter of its range: then more than exploration is lacking. 0
+    if the choice is made and the reward has not clearly risen.
     """
-    found, paid = _entropy(view), reward_of(view)
-    if found is None or paid is None or found[1].max() < ALIVE or not discrete(view):
+    entropy, rewards = _entropy(view), reward_of(view)
+    if entropy is None or rewards is None or entropy[1].max() < ALIVE or not discrete(view):
         return None
-    (series, values), (reward, earned) = found, paid
+    (series, values), (reward, earned) = entropy, rewards
     if len(earned) < FEWEST:
         return None
-    held = int(np.flatnonzero(values >= SPENT * values.max())[-1]) + 1
-    if held == len(values):
+    certain_from = int(np.flatnonzero(values >= SPENT * values.max())[-1]) + 1
+    if certain_from == len(values):
         return fact(1.0, series, f"{series.raw} ends at {values[-1]:.3g} of {values.max():.3g}")
-    since = int(series.axis.steps[np.isfinite(series.values)][held])
+    since = int(series.axis.steps[np.isfinite(series.values)][certain_from])
     steps = reward.axis.steps[np.isfinite(reward.values)]
     few = max(2, len(earned) // 20)
     at = min(int(np.searchsorted(steps, since)), len(earned) - few)
-    begun, after = median(earned[:few]), median(earned[at:])
+    first, after = median(earned[:few]), median(earned[at:])
     span = float(np.ptp(np.convolve(earned, np.ones(few) / few, "valid")))
     says = f"{series.raw} stays below {SPENT:.0%} of its highest from step {since} on; {reward.raw} began at "
-    gain = (after - begun) / span if span else 0.0
+    gain = (after - first) / span if span else 0.0
     if gain > 0 and values[-1] < DECIDED * values.max() and does_not_rise(view):
         gain = 0.0
-    told = fact(gain if gain > -FELL else 1.0, series, f"{says}{begun:.4g}, is {after:.4g}")
-    return replace(told, since=since)
+    gained = fact(gain if gain > -FELL else 1.0, series, f"{says}{first:.4g}, is {after:.4g}")
+    return replace(gained, since=since)
 
 
 @statistic(
     *("entropy+reward_mean+reward_std", "entropy_loss+reward_mean+reward_std", "action_std+reward_mean+reward_std")
 )
 def certain_short(view: RunView) -> Fact | None:
-    """Return what a policy that has made up its mind earns of what can be earned, where it earns no more from then on.
+    """Return the pass rate of a policy that has become deterministic, if it no longer improves; else 1.
 
-    1 where it has not, where it still gains, and where nobody knows how much can be earned.
+    1 also if the policy has not been deterministic for long enough. None if rewards cannot be a pass rate.
     """
-    found, paid = _entropy(view), reward_of(view)
-    if found is None or paid is None or found[1].max() < ALIVE or not discrete(view):
+    entropy, rewards = _entropy(view), reward_of(view)
+    if entropy is None or rewards is None or entropy[1].max() < ALIVE or not discrete(view):
         return None
-    (series, values), (reward, earned) = found, paid
+    (series, values), (reward, earned) = entropy, rewards
     if len(earned) < FEWEST or not passes(reward) or "reward_std" not in view.run.series:
         return None
-    held = int(np.flatnonzero(values >= DECIDED * values.max())[-1]) + 1
+    certain_from = int(np.flatnonzero(values >= DECIDED * values.max())[-1]) + 1
     few = max(2, len(earned) // 10)
-    if len(values) - held < few * 2:
+    if len(values) - certain_from < few * 2:
         return fact(1.0, series, f"{series.raw} ends at {values[-1]:.3g} of {values.max():.3g}")
-    place = int(np.flatnonzero(np.isfinite(series.values))[held])
+    place = int(np.flatnonzero(np.isfinite(series.values))[certain_from])
     since = int(series.axis.steps[place])
     at = int(np.searchsorted(reward.axis.steps[np.isfinite(reward.values)], since))
     rest = earned[min(at, len(earned) - 2 * few) :]
-    begun, ends = median(rest[: len(rest) // 2]), median(rest[-few:])
+    first, ends = median(rest[: len(rest) // 2]), median(rest[-few:])
     says = f"{series.raw} stays below {DECIDED:.0%} of its highest from step {since} on; {reward.raw} is {ends:.3g}"
-    share = ends if ends - begun < GAINS * (1.0 - ends) else 1.0
+    share = ends if ends - first < GAINS * (1.0 - ends) else 1.0
     return fact(share, series, says, at=place, since=since)
 
 
 def bonus_of(view: RunView) -> float | None:
-    """Return the coefficient of the entropy bonus: logged, else as the loss holds it, else configured."""
+    """Return the coefficient of the entropy bonus: logged, else as the loss contains it, else configured."""
     logged = view.values("entropy_coef")
     if logged is not None:
         return float(logged[0])
-    held = view.value("bonus_in_loss")
-    if held is not None:
-        return held
-    return view.given("ent_coef")
+    in_loss = view.value("bonus_in_loss")
+    return view.given("ent_coef") if in_loss is None else in_loss
 
 
 @statistic("entropy_coef", "ent_coef", "loss+policy_loss+entropy")
 def entropy_bonus(view: RunView) -> Fact | None:
     """Return the coefficient of the entropy bonus.
 
-    Trainers that are not known may subtract what others add: a negative coefficient of theirs rewards certainty where
-    entropy is seen to fall, and None tells nothing where it is not.
+    An unknown trainer may subtract the term that others add. Its negative coefficient counts as a reward for certainty
+    only if the entropy falls; otherwise the result is None.
     """
     bonus = bonus_of(view)
     series = view.logged("entropy_coef")
-    held = view.fact("bonus_in_loss") if series is None else None
-    if held is not None:
-        return replace(held, name="entropy_bonus")
+    in_loss = view.fact("bonus_in_loss") if series is None else None
+    if in_loss is not None:
+        return replace(in_loss, name="entropy_bonus")
     unknown = series is None and view.run.framework == "canonical"
     if bonus is not None and bonus < 0 and unknown and not _falls(view):
         return None
     if bonus is None:
         return None
-    told = fact(bonus, series, f"the entropy coefficient is {bonus:g}")
+    coefficient = fact(bonus, series, f"the entropy coefficient is {bonus:g}")
     setting = view.run.config.get("ent_coef") if series is None else None
-    return told if setting is None else replace(told, source=setting.source)
+    return coefficient if setting is None else replace(coefficient, source=setting.source)
 
 
 def _falls(view: RunView) -> bool:
-    """Tell whether the entropy is seen to fall by more than a policy that learns slowly loses."""
-    found = _entropy(view)
-    return found is not None and float(found[1][0] - found[1][-1]) > FALLEN
+    """Return whether the entropy falls by more than chance."""
+    entropy = _entropy(view)
+    return entropy is not None and float(entropy[1][0] - entropy[1][-1]) > FALLEN
 
 
 @statistic(*ENTROPIES)
 def entropy_held_high(view: RunView) -> Fact | None:
-    """Tell whether the entropy stays at its highest, or runs up; that of a choice also where it rises to its end."""
-    found, growth = _entropy(view), view.value("entropy_growth")
-    if found is None or growth is None:
+    """Return whether the entropy stays at its highest, or runs away; for a choice also whether it rises to its end."""
+    entropy, growth = _entropy(view), view.value("entropy_growth")
+    if entropy is None or growth is None:
         return None
-    series, values = found
+    series, values = entropy
     top = abs(values.max())
-    held = np.ptp(values) < 0.05 * top or (discrete(view) and values.min() > values[0] - 0.02 * top)
-    held &= abs(values[-1] - values.max()) < 0.02 * top
+    high = np.ptp(values) < 0.05 * top or (discrete(view) and values.min() > values[0] - 0.02 * top)
+    high &= abs(values[-1] - values.max()) < 0.02 * top
     says = f"{series.raw} ends at {values[-1]:.3g}, its highest being {values.max():.3g}"
-    return condition(bool(held or growth > 1), series, says)
+    return condition(bool(high or growth > 1), series, says)
 
 
 @statistic(*ENTROPIES)
 def entropy_moves(view: RunView) -> Fact | None:
-    """Tell whether the entropy leaves where it began, or drifts, by more than states that change explain."""
+    """Return whether the entropy leaves its start, or drifts, by more than changing states explain."""
     series = entropy_of(view)
-    told = None if series is None else course(finite(series))
-    if series is None or told is None:
+    trend = None if series is None else course(finite(series))
+    if series is None or trend is None:
         return None
-    scale = max(abs(told.start), 0.3)
-    moved = abs(told.end - told.start) > MOVED * scale and abs(told.change) > 4
+    scale = max(abs(trend.start), 0.3)
+    moved = abs(trend.end - trend.start) > MOVED * scale and abs(trend.change) > 4
     swing = float(np.ptp(finite(series)))
     swung = swing > SWUNG * scale or (swing > JITTER * scale and drift(finite(series)) > DRIFTS)
-    says = f"{series.raw} goes from {told.start:.4g} to {told.end:.4g}"
+    says = f"{series.raw} goes from {trend.start:.4g} to {trend.end:.4g}"
     if not (moved or swung) and len(finite(series)) < FEWEST:
-        return None  # too few records to say that nothing moves
+        return None  # too few records to show that nothing moves
     return condition(moved or swung, series, says)
 
 
 @statistic(*ENTROPIES)
 def entropy_stands(view: RunView) -> Fact | None:
-    """Tell whether the entropy stays where it began, up to the jitter of the states that it is averaged over."""
+    """Return whether the entropy stays at its start, up to the jitter of the states that it is averaged over."""
     series = entropy_of(view)
-    told = None if series is None else course(finite(series))
-    if series is None or told is None:
+    trend = None if series is None else course(finite(series))
+    if series is None or trend is None:
         return None
-    scale, swing = max(abs(told.start), 0.3), float(np.ptp(finite(series)))
-    stands = swing < 0.01 * scale or (abs(told.end - told.start) < STOOD * scale and swing < JITTER * scale)
+    scale, swing = max(abs(trend.start), 0.3), float(np.ptp(finite(series)))
+    constant = swing < 0.01 * scale or (abs(trend.end - trend.start) < STOOD * scale and swing < JITTER * scale)
     lowest, highest = float(finite(series).min()), float(finite(series).max())
     says = f"{series.raw} stays between {lowest:.4g} and {highest:.4g}" if swing else f"{series.raw} stays {lowest:.4g}"
-    return condition(stands, series, says)
+    return condition(constant, series, says)
 
 
-#: Below this entropy at the start (nats) the policy began deterministic, as where one action is rare.
+#: Entropy (nats) at the start below which the policy began deterministic, for instance if one action is rare.
 ENTROPY_ALIVE = 0.15
 
 
 @statistic("entropy")
 def choice_entropy(view: RunView) -> Series | None:
-    """Return the entropy of a choice among actions or tokens, which is 0 where the policy always acts alike.
+    """Return the entropy of a choice among actions or tokens, which is 0 for a deterministic policy.
 
-    None for a density, and where nobody knows which it is: a differential entropy is 0 at a deviation of 0.24, and
-    neither its zero nor its ratios mean anything.
+    None for a density, or if the kind is unknown: a differential entropy is 0 at a deviation of 0.24, so neither its
+    zero nor its ratios mean anything.
     """
     return view.run.series.get("entropy") if discrete(view) else None
 
 
 @statistic("entropy")
 def entropy_share(view: RunView) -> Series | None:
-    """Return entropy over its level at the start, per record; None where it starts near 0, or is a differential one."""
+    """Return the entropy of a choice over its level at the start, per record; None if it starts near 0."""
     entropy = view.series("choice_entropy")
     if entropy is None or len(entropy) < 12:
         return None
@@ -281,17 +281,17 @@ def entropy_share(view: RunView) -> Series | None:
     )
 
 
-#: Updates after which a policy that nothing holds has left the distance of its first ones.
+#: Fewest updates after which an unpenalised policy is farther away than after its first ones.
 MANY = 30
-#: KL to the reference, in nats, below which its course is that of rounding.
+#: KL to the reference (nats) below which its trend is rounding.
 SEEN = 1e-4
-#: The share of records that holds the largest of a scattered series.
+#: Quantile that represents the largest values of a scattered series.
 LARGEST = 0.9
-#: Choices whose uniform entropy can be told from that of one choice more, and how near to it an entropy begins.
+#: Most choices whose uniform entropy differs visibly from that of one choice more, and largest distance from it.
 CHOICES, UNIFORM = 20, 0.01
-#: Share of its size by which the entropy of a choice varies from batch to batch; a fixed deviation's does not.
+#: Share of its size by which the entropy of a choice varies at least; that of a fixed deviation does not.
 VARIES = 1e-3
-#: Share of the uniform entropy that a policy which is held has lost, and nats of all updates together that show it.
+#: Largest share of the uniform entropy that a held policy has lost, and least KL (nats) of all its updates.
 HELD_SPENT, TRAVELLED = 0.04, 0.05
 
 
@@ -325,16 +325,17 @@ def reference_largest(view: RunView) -> Fact | None:
 
 
 def _apart(view: RunView) -> FloatArray:
+    """Return the finite |KL| to the reference."""
     series = view.logged("ref_kl")
     return np.empty(0) if series is None else np.abs(finite(series))
 
 
 @statistic("entropy+approx_kl")
 def entropy_pull(view: RunView) -> Fact | None:
-    """Return the nats that a policy lost of its uniform entropy over the KL of all its updates; 1 where it lost many.
+    """Return the nats that a policy lost of its uniform entropy over the KL of all its updates; 1 if it lost many.
 
-    The distance from the uniform policy is the entropy that is gone. Updates that agree add up to more than their KL,
-    and those of noise to as much: less is left where something pulls the policy back.
+    The lost entropy is the distance from the uniform policy. Updates that agree add up to more than their KL, and
+    random ones to as much. Less means that something pulls the policy back.
     """
     entropy, kl = entropy_of(view), divergence_of(view)
     kind = view.kind.facet("actions").value

@@ -32,22 +32,18 @@ if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
     from ppo_doctor.model.run import FloatArray, Series
 
-#: Records per third, or block, below which a trend cannot be told from noise.
+#: Fewest records per third, or block, that tell a trend from noise.
 LEAST = 6
-#: Parts that a run is cut into to see the shape of its reward.
+#: Parts of a run whose mean rewards are compared.
 BLOCKS = 6
-#: Records that tell where a reward began.
-EARLIEST = 3
-#: First records that lie this many times above the first sixth are the level that a reward fell from.
-AT_ONCE = 1.5
-#: Order of preference: what an episode earns, then what a sample earns, then evaluation.
+#: Rewards in order of preference: of an episode, of a sample, of evaluation.
 REWARDS = ("episode_return", "reward_mean", "eval_return")
-#: Records of groups from which on a median says something of a run.
+#: Fewest records of groups per median.
 FEWEST = 3
 
 
 def logged_reward(view: RunView) -> Series | None:
-    """Return the series that tells best what the policy earns, None if none has enough finite values."""
+    """Return the reward that best shows what the policy earns; None if none has enough finite values."""
     return view.logged(*REWARDS, fewest=LEAST)
 
 
@@ -55,8 +51,8 @@ def logged_reward(view: RunView) -> Series | None:
 def reward_level(view: RunView) -> Series | None:
     """Return the reward between its floor (0) and its ceiling (1), per record.
 
-    Bounds are seldom logged. The floor is the lowest value seen, 0 at most; the ceiling the highest, 0 at least, and 1
-    where all mean rewards lie in [0, 1], as those of a verifier do.
+    Bounds are seldom logged. The floor is the lowest value, at most 0; the ceiling is the highest, at least 0, and 1 if
+    all mean rewards lie in [0, 1], as those of a verifier do.
     """
     reward = logged_reward(view)
     if reward is None:
@@ -77,9 +73,9 @@ def reward_level(view: RunView) -> Series | None:
 
 @statistic("reward_mean", "episode_return")
 def reward_ceiling_level(view: RunView) -> Series | None:
-    """Return the reward's level where its ceiling means something, else 0: the best of a flat run is no ceiling.
+    """Return the reward's level if its ceiling means something, else 0: the best of a flat run is no ceiling.
 
-    It does for scores within [0, 1], and for a reward that rose from below 0.6 of the best that was seen.
+    It does for scores within [0, 1], and for a reward that rose from below 0.6 of its range.
     """
     reward, level = logged_reward(view), view.series("reward_level")
     if reward is None or level is None:
@@ -93,12 +89,13 @@ def reward_ceiling_level(view: RunView) -> Series | None:
 
 
 def _bounds(view: RunView, reward: Series) -> tuple[float, float]:
-    seen = [finite_of(reward.values)]
+    """Return the floor and the ceiling of the reward; see `reward_level`."""
+    logged = [finite_of(reward.values)]
     if reward.name == "reward_mean":
         extremes = (view.run.series.get(name) for name in ("reward_min", "reward_max"))
-        seen += [finite_of(s.values) for s in extremes if s is not None]
-    everything = np.concatenate(seen)
-    floor, ceiling = min(0.0, float(everything.min())), max(0.0, float(everything.max()))
+        logged += [finite_of(s.values) for s in extremes if s is not None]
+    values = np.concatenate(logged)
+    floor, ceiling = min(0.0, float(values.min())), max(0.0, float(values.max()))
     unit = reward.name == "reward_mean" and floor == 0 and ceiling <= 1
     return floor, 1.0 if unit else ceiling
 
@@ -107,9 +104,9 @@ def _bounds(view: RunView, reward: Series) -> tuple[float, float]:
 def reward_trend(view: RunView) -> Fact | None:
     """Return how far the reward moved from the first to the last third of the run, in standard errors, with its sign.
 
-    Moving averages repeat themselves, so each third counts as n·(1 - r)/(1 + r) records, r its correlation with itself
-    one record later (Bartlett 1946). None for the later part of a run: moving averages over a hundred episodes, and
-    episodes that are longer than a rollout, go on rising there for what was learned before.
+    Neighbouring records of a moving average are alike, so each third counts as n·(1 - r)/(1 + r) records, with r the
+    correlation of neighbours (Bartlett 1946). None for the later part of a run: moving averages over a hundred
+    episodes, and episodes longer than a rollout, go on rising there for what was learned before.
     """
     reward = logged_reward(view) if "continues" not in view.run.facts else None
     values = finite_of(reward.values) if reward is not None else np.empty(0)
@@ -120,12 +117,13 @@ def reward_trend(view: RunView) -> Fact | None:
     gap = mean_of(last) - mean_of(first)
     floor = reward.resolution.absolute + 1e-9 * float(np.abs(values).max())
     error = math.hypot(math.sqrt(_variance_of_mean(first) + _variance_of_mean(last)), floor)
-    z = (gap / error if math.isfinite(error) else math.nan) if error else 0.0  # squares that overflow tell nothing
+    z = (gap / error if math.isfinite(error) else math.nan) if error else 0.0  # the squares may overflow
     says = f"{reward.raw} went from {mean_of(first):.4g} to {mean_of(last):.4g}"
     return fact(z, reward, says, "standard errors")
 
 
 def _variance_of_mean(values: FloatArray) -> float:
+    """Return the variance of the mean of correlated records."""
     spread = variance_of(values, ddof=1)
     if spread == 0:
         return 0.0
@@ -135,9 +133,9 @@ def _variance_of_mean(values: FloatArray) -> float:
     return spread / max(effective, 2.0)
 
 
-@lru_cache(maxsize=4)  # as of `thinned`: five quantities ask
+@lru_cache(maxsize=4)  # five statistics use it
 def reward_blocks(series: Series) -> tuple[float, ...] | None:
-    """Return the means of sixths of a run; of a long log by steps, since short episodes leave most of its records."""
+    """Return the means of sixths of a run; of a long log by steps, since most of its records are short episodes."""
     _, values = thinned(series)
     if len(values) < BLOCKS * 3:
         return None
@@ -146,9 +144,9 @@ def reward_blocks(series: Series) -> tuple[float, ...] | None:
 
 @statistic("frac_reward_zero_std")
 def flat_share(view: RunView) -> Fact | None:
-    """Return the share of groups without any difference in reward: the lower median of the two halves of the run.
+    """Return the share of groups with equal rewards: the lower of the medians of the two halves of the run.
 
-    A sound run starts with groups that differ and ends with flat ones; prompts that do not fit are flat throughout.
+    A sound run starts with groups that differ and ends with flat ones; unsuitable prompts are flat throughout.
     """
     flat = view.run.series.get("frac_reward_zero_std")
     known = finite_of(flat.values) if flat is not None else np.empty(0)
@@ -161,7 +159,7 @@ def flat_share(view: RunView) -> Fact | None:
 
 @statistic("frac_reward_zero_std")
 def flat_share_late(view: RunView) -> Fact | None:
-    """Return the median share of groups without any difference in reward over the last quarter of the run."""
+    """Return the median share of groups with equal rewards over the last quarter of the run."""
     flat = view.run.series.get("frac_reward_zero_std")
     known = finite_of(flat.values) if flat is not None else np.empty(0)
     if flat is None or len(known) < 4 * FEWEST:
@@ -171,79 +169,79 @@ def flat_share_late(view: RunView) -> Fact | None:
     return fact(quarters[-1], flat, says, "of groups", how="observed")
 
 
-#: Evaluations, and records of training, without which two trends cannot be held against each other.
+#: Fewest evaluations and records of training whose trends are compared.
 EVALUATIONS, GOAL_LEAST = 8, 30
-#: Scatters of a single record by which a level has to fall before it counts as lower.
+#: Scatters of a single record by which a lower level differs.
 SCATTERS = 3.0
-#: Parts of the reward, and words in their names.
+#: Prefix of parts of the reward, and words in the names of those for format and accuracy.
 PART = "reward_component."
 FORMAT, ACCURACY = ("format", "xml", "tag"), ("accuracy", "correct", "answer", "exact", "math")
 
 
 @statistic("eval_return+reward_mean", "eval_return+episode_return")
 def evaluation_lost(view: RunView) -> Fact | None:
-    """Return the share of what evaluation had gained that is lost at the end, while the training reward still rose.
+    """Return the share of the evaluation's gain that is lost at the end although the training reward rose; else 0.
 
-    Evaluation is cut at its best (running median of three); what follows has to lie three scatters below it, and the
-    training reward's median over the last part above that around the best. One that never gained, or that is lost,
-    has lost the share of its best that is gone. 0 otherwise. The greedy policy of a control task is evaluated by the
-    same reward, and has its own ups and downs: there only what is lost for good counts.
+    The best evaluation is that of the running median of three. The ones after it have to be three scatters below it,
+    and the training reward's median over the last part above that around the best. If the evaluation never gained, or
+    is lost for good, the lost share of its best is returned. In control tasks only that counts: the greedy policy is
+    evaluated by the same reward, and has ups and downs of its own.
     """
-    judged = view.logged("eval_return", fewest=EVALUATIONS)
-    paid = view.logged("episode_return", "reward_mean", fewest=GOAL_LEAST)
-    if judged is None:
+    evaluated = view.logged("eval_return", fewest=EVALUATIONS)
+    reward = view.logged("episode_return", "reward_mean", fewest=GOAL_LEAST)
+    if evaluated is None:
         return None
     if (gone := _gone(view)) is not None:
         return gone
-    if paid is None or of_episodes(view):
+    if reward is None or of_episodes(view):
         return None
-    keep = np.isfinite(judged.values)
-    steps, values = judged.axis.steps[keep].astype(np.float64), judged.values[keep]
+    keep = np.isfinite(evaluated.values)
+    steps, values = evaluated.axis.steps[keep].astype(np.float64), evaluated.values[keep]
     ends = [median(values[:2]), median(values[-2:])]
     smooth = np.concatenate([ends[:1], running_medians(values, 3), ends[1:]])
     best = int(np.argmax(smooth[: -max(2, len(values) // 6)]))
     gained, lost = smooth[best] - smooth[0], smooth[best] - median(values[-max(3, len(values) // 6) :])
     scatter = scatter_of(values) / math.sqrt(2)
-    rose = _rise(paid, steps[best])
+    rose = _rise(reward, steps[best])
     falls = gained > SCATTERS * scatter and lost > SCATTERS * scatter and rose > SCATTERS
     says = (
-        f"{judged.raw} went from {smooth[0]:.3g} to {smooth[best]:.3g} and back to {smooth[best] - lost:.3g}; "
-        f"{paid.raw} rose by {rose:.2g} scatters since"
+        f"{evaluated.raw} went from {smooth[0]:.3g} to {smooth[best]:.3g} and back to {smooth[best] - lost:.3g}; "
+        f"{reward.raw} rose by {rose:.2g} scatters since"
     )
     value = float(lost / gained) if falls else 0.0
-    return fact(value, judged, says, "of the gain", at=best)
+    return fact(value, evaluated, says, "of the gain", at=best)
 
 
 def _gone(view: RunView) -> Fact | None:
-    """Return the share of its best that an evaluation lost for good beside a training reward that rose."""
-    became = outcome(view.run)
-    tested = became.evaluation
-    if tested is None or tested.what not in ("lost", "fell") or not became.sound or not tested.best:
+    """Return the share of its best that an evaluation lost for good while the training reward rose."""
+    training = outcome(view.run)
+    evaluation = training.evaluation
+    if evaluation is None or evaluation.what not in ("lost", "fell") or not training.sound or not evaluation.best:
         return None
-    share = (tested.best - (tested.end or 0.0)) / abs(tested.best)
-    says = f"{tested.key}: {way(tested)}; {became.key}: {way(became)}"
-    return fact(share, tested, says, "of its best")
+    share = (evaluation.best - (evaluation.end or 0.0)) / abs(evaluation.best)
+    says = f"{evaluation.key}: {way(evaluation)}; {training.key}: {way(training)}"
+    return fact(share, evaluation, says, "of its best")
 
 
 @statistic("eval_return+episode_return")
 def evaluation_behind(view: RunView) -> Fact | None:
-    """Return the share of the training return's gain that the evaluation of a control task made."""
-    became = outcome(view.run)
-    tested = became.evaluation
-    if tested is None or became.metric != "episode_return" or became.what not in ("learned", "levelled_off"):
+    """Return the share of the training return's gain that the evaluation of a control task reached."""
+    training = outcome(view.run)
+    evaluation = training.evaluation
+    if evaluation is None or training.metric != "episode_return" or training.what not in ("learned", "levelled_off"):
         return None
-    start, end, level = became.start, became.end, tested.end
+    start, end, level = training.start, training.end, evaluation.end
     if start is None or end is None or level is None:
         return None
-    if tested.records < EVALUATIONS or not of_episodes(view):
+    if evaluation.records < EVALUATIONS or not of_episodes(view):
         return None
-    says = f"{tested.key} ends at {level:.4g}, {became.key} goes from {start:.4g} to {end:.4g}"
-    return fact((level - start) / (end - start), tested, says)
+    says = f"{evaluation.key} ends at {level:.4g}, {training.key} goes from {start:.4g} to {end:.4g}"
+    return fact((level - start) / (end - start), evaluation, says)
 
 
-def _rise(paid: Series, since: float) -> float:
-    """Return how many scatters the reward's last fifth lies above the records around a step."""
-    steps, values = thinned(paid)
+def _rise(reward: Series, since: float) -> float:
+    """Return how many scatters the reward's last fifth is above the records around a step."""
+    steps, values = thinned(reward)
     width = max(5, len(values) // 5)
     at = int(np.searchsorted(steps, since))
     around, last = values[max(0, at - width) : at + 1], values[-width:]
@@ -268,10 +266,10 @@ def pretraining_loss_rise(view: RunView) -> Fact | None:
 
 @statistic("reward_component")
 def accuracy_since_format(view: RunView) -> Fact | None:
-    """Return by how many standard errors accuracy rose since the format of answers was learnt.
+    """Return by how many standard errors accuracy rose since the format of answers was learned.
 
-    Parts of the reward tell by their names which they are. The format is learnt where it reaches 95 % of its best after
-    a start below 70 %. None where it was there from the start, where accuracy is solved, or with too few records since.
+    Both are parts of the reward, found by their names. The format is learned once it reaches 95 % of its best after a
+    start below 70 %. None if it was there from the start, if accuracy is solved, or with too few records since.
     """
     form = _part(view, FORMAT)
     right = beside(form, _part(view, ACCURACY))
@@ -292,24 +290,24 @@ def accuracy_since_format(view: RunView) -> Fact | None:
 
 
 def _part(view: RunView, words: tuple[str, ...]) -> Series | None:
-    """Return the part of the reward that is named so, of several the one that is earned most."""
+    """Return the part of the reward with one of these words in its name; of several, the one that is earned most."""
     series = view.run.series
     named = [n for n in series if n.startswith(PART) and any(word in n.lower() for word in words)]
     earned = [(mean_of(values), n) for n in named if len(values := finite_of(series[n].values))]
     return series[max(earned)[1]] if earned else None
 
 
-#: What the deviations of a reward's parts are called, the part's name behind it.
+#: Prefix of the deviation of a part of the reward.
 PROMPTS_PART = "reward_component_std."
 
 
 @statistic("reward_group_std+reward_component_std")
 def answers_share(view: RunView) -> Fact | None:
-    """Return the deviation of rewards within groups over that of all rewards of the batch: the largest third's median.
+    """Return the deviation of rewards within groups over that of the whole batch: the largest third's median.
 
-    The variance of a batch is that within its groups and that between them: a share s leaves 1 - s² to the prompts.
-    It shrinks in sound runs as well while answers become alike, hence the largest. A reward of one part is that part,
-    whose deviation trainers take over the whole batch. None where it has several.
+    The variance of a batch is that within its groups plus that between them: a share s leaves 1 - s² to the prompts. It
+    shrinks in sound runs as well while completions become alike, hence the largest. Trainers log the deviation over the
+    batch per part of the reward, so the reward must have one part; None if it has several.
     """
     within = view.run.series.get("reward_group_std")
     whole = beside(within, _of_the_only_part(view))
@@ -325,6 +323,7 @@ def answers_share(view: RunView) -> Fact | None:
 
 
 def _of_the_only_part(view: RunView) -> Series | None:
+    """Return the deviation of the reward's only part; None if there is another number of parts."""
     parts = [series for name, series in view.run.series.items() if name.startswith(PROMPTS_PART)]
     return parts[0] if len(parts) == 1 else None
 
@@ -344,12 +343,12 @@ def groups_alike_at_first(view: RunView) -> Fact | None:
     series, entropy = view.logged("frac_reward_zero_std"), view.logged("entropy")
     if series is None or entropy is None or len(finite(series)) < AT_FIRST:
         return None
-    alike = float(np.mean(finite(series)[:AT_FIRST]))
+    equal_share = float(np.mean(finite(series)[:AT_FIRST]))
     chance = alike_by_chance(view)
-    fresh = float(finite(entropy)[0]) > 0.3
-    beyond = max(0.0, alike - chance) / max(1 - chance, 1e-9) if chance < 1 else 0.0
-    says = f"{series.raw} is {alike:.2g} at first" + (f", {chance:.2g} by chance" if chance else "")
-    return fact(beyond if fresh else 0.0, series, says)
+    random_at_first = float(finite(entropy)[0]) > 0.3
+    beyond = max(0.0, equal_share - chance) / max(1 - chance, 1e-9) if chance < 1 else 0.0
+    says = f"{series.raw} is {equal_share:.2g} at first" + (f", {chance:.2g} by chance" if chance else "")
+    return fact(beyond if random_at_first else 0.0, series, says)
 
 
 def alike_by_chance(view: RunView) -> float:

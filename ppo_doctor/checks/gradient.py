@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import BoolArray, FloatArray, Setting
     from ppo_doctor.model.words import ConfigValue
 
-#: What PyTorch says where a checkpointed block, or a loss, has no input that requires a gradient.
+#: Warnings of PyTorch for a checkpointed block, or a loss, without an input that requires a gradient.
 NO_GRADIENT = ("None of the inputs have requires_grad", "does not require grad")
 
 
@@ -38,17 +38,17 @@ def gradient_said_missing(view: RunView) -> Fact | None:
     A forward pass without gradients, such as the reference model's, gives the same warning, but the norm is then not 0.
     """
     series = view.logged("actor_grad_norm", "grad_norm")
-    told = next((note for note in view.run.notes if any(text in note.text for text in NO_GRADIENT)), None)
+    warning = next((note for note in view.run.notes if any(text in note.text for text in NO_GRADIENT)), None)
     if series is None or not len(finite(series)):
         return None
-    holds = told is not None and bool((finite(series) == 0).all())
-    says = f"{series.raw} is 0 in every record" + (f"; {told.text}" if told is not None else "")
-    return condition(holds, told or series, says)
+    holds = warning is not None and bool((finite(series) == 0).all())
+    says = f"{series.raw} is 0 in every record" + (f"; {warning.text}" if warning is not None else "")
+    return condition(holds, warning or series, says)
 
 
 @statistic("loss+grad_norm+reward_std")
 def silent_on_paid_batches(view: RunView) -> Fact | None:
-    """Tell whether loss and gradient are exactly 0 though rewards differ inside the groups."""
+    """Return whether loss and gradient are exactly 0 although rewards differ within the groups."""
     loss, deviations = view.logged("loss"), view.logged("reward_std")
     flat = view.logged("frac_reward_zero_std")
     zeros = zero_share(view.logged("actor_grad_norm", "grad_norm"))
@@ -62,7 +62,7 @@ def silent_on_paid_batches(view: RunView) -> Fact | None:
 
 @statistic("grad_norm+truncated_fraction")
 def silent_where_all_cut(view: RunView) -> Fact | None:
-    """Tell whether the gradient is exactly 0 in just those records in which every completion was cut."""
+    """Return whether the gradient is exactly 0 in just those records in which every completion was truncated."""
     cut, norms = view.logged("truncated_fraction"), view.logged("grad_norm")
     if cut is None or norms is None:
         return None
@@ -101,13 +101,13 @@ def minibatch_of_one(view: RunView) -> Fact | None:
 
 
 def _single_sample(view: RunView) -> bool:
-    """Tell whether a batch size of an unknown trainer is 1: whether it is a rollout's or a minibatch's, it is alone."""
-    told = view.run.config_raw.get("batch_size")
-    return told == 1 and told is not True and view.holds("completions") is not True
+    """Return whether the batch size of an unknown trainer is 1, be it a rollout's or a minibatch's."""
+    size = view.run.config_raw.get("batch_size")
+    return size == 1 and size is not True and view.holds("completions") is not True
 
 
 def _minibatch(view: RunView) -> tuple[Setting | None, float | None]:
-    """Return the samples of a minibatch as configured, and the setting that says so."""
+    """Return the setting that gives the samples of a minibatch, and their number; None for what is not configured."""
     config = view.run.config
     if view.configured("minibatch_size"):
         return config["minibatch_size"], view.number("minibatch_size")
@@ -118,48 +118,48 @@ def _minibatch(view: RunView) -> tuple[Setting | None, float | None]:
     return config["num_minibatches"], size
 
 
-#: A policy has at least this many parameters, so that no coordinate's rms gradient exceeds a tenth of the norm.
+#: Least number of parameters of a policy: a coordinate's rms gradient is then at most a tenth of the norm.
 FEWEST_PARAMETERS = 100
 #: Native names of Adam's epsilon (transformers, torch optimizers in a configuration, this project's canonical form).
 EPSILON_KEYS = ("adam_eps", "adam_epsilon", "optimizer_eps", "optim_eps")
 EPSILON_TAILS = ("optimizer_kwargs.eps", "optim.eps", "optimizer.eps")
 DTYPE_KEYS = ("torch_dtype", "model_dtype", "param_dtype", "dtype")
-#: Parts of a key that say that a format is another's: of passes under autocast, of the rollout engine, of other models.
+#: Parts of keys of formats that are not the weights': of autocast, of the rollout engine, of other models.
 NOT_WEIGHTS = frozenset(
     {
         *("mixed_precision", "megatron", "rollout", "actor_infer", "generation", "vllm", "sglang", "engine", "ds"),
         *("ref", "reference", "critic", "reward_model", "reward", "rm"),
     }
 )
-#: Formats that something else decides.
-UNTOLD = ("auto", "none", "")
+#: Values that leave the format to another setting.
+UNDECIDED = ("auto", "none", "")
 HALF = ("bf16", "bfloat16", "fp16", "float16", "half")
-#: Keys that put an engine under the optimizer which keeps a float32 copy of 16-bit weights: DeepSpeed's ZeRO, FSDP as
-#: transformers drives it, Megatron's distributed optimizer. verl's FSDP keeps weights as its model_dtype says.
+#: Keys of engines that keep a float32 copy of 16-bit weights for the optimizer: DeepSpeed's ZeRO, FSDP in transformers,
+#: Megatron's distributed optimizer. verl's FSDP keeps weights in its model_dtype.
 ENGINES = frozenset(
     {"deepspeed", "deepspeed_config", "use_deepspeed", "zero_stage", "fsdp", "use_distributed_optimizer"}
 )
-#: Keys whose value may name such an engine, and how it is named.
+#: Keys whose value may name such an engine, and parts of its names.
 ENGINE_NAMED_BY, ENGINE_NAMES = ("strategy", "distributed_type", "config_file"), ("deepspeed", "zero", "megatron")
 #: Values that switch an engine off.
 OFF = ("", "none", "false", "0", "no")
 #: Bounds of the adaptive learning rate in rsl_rl (rsl_rl/algorithms/ppo.py), and the lower one of skrl
 #: (skrl/resources/schedulers/torch/kl_adaptive.py).
 BOUNDS = (1e-6, 1e-5, 1e-2)
-#: It moves by this factor, several times where it looks at each minibatch; how near, and how often, to be known by it.
+#: Factor of one change of the rate (several at once, if each minibatch counts), tolerance, fewest such changes.
 NOTCH, NEAR_NOTCH, FEWEST_NOTCHES = 1.5, 0.01, 3
-#: How near a single change of several notches has to be: one in 500 falls there by chance.
+#: Tolerance for a single change of several notches: one in 500 is that near by chance.
 ONE_CHANGE = 0.001
-#: Records that are looked at first: a schedule shows itself there.
+#: Records that are tested first, since most schedules differ there.
 FIRST_CHANGES = 64
 
 
 @statistic("grad_norm")
 def gradient_over_epsilon(view: RunView) -> Fact | None:
-    """Return an upper bound of a coordinate's rms gradient over Adam's epsilon; below 1 the step shrinks by it.
+    """Return an upper bound of a coordinate's rms gradient over Adam's epsilon; below 1 epsilon shrinks the step.
 
-    Adam's step is lr·m/(sqrt(v) + eps): with sqrt(v) far below eps it is plain descent at lr/eps. With N parameters the
-    rms gradient of a coordinate is the norm over sqrt(N), and N is at least 100.
+    Adam's step is lr·m/(sqrt(v) + eps): with sqrt(v) far below eps it is gradient descent at lr/eps. With N parameters
+    the rms gradient of a coordinate is the norm over sqrt(N), and N is at least 100.
     """
     eps = _epsilon(view)
     norm = view.run.series.get("grad_norm")
@@ -176,9 +176,10 @@ def gradient_over_epsilon(view: RunView) -> Fact | None:
 
 
 def _epsilon(view: RunView) -> float | None:
-    told = view.given("adam_eps")
-    if told is not None:
-        return told if told > 0 else None
+    """Return Adam's configured epsilon; None if it is unknown or 0."""
+    configured = view.given("adam_eps")
+    if configured is not None:
+        return configured if configured > 0 else None
     for key, value in view.run.config_raw.items():
         if (key in EPSILON_KEYS or key.endswith(EPSILON_TAILS)) and isinstance(value, int | float):
             return float(value) if value > 0 else None
@@ -187,7 +188,7 @@ def _epsilon(view: RunView) -> float | None:
 
 @statistic("skipped_steps")
 def skipped_share(view: RunView) -> Series | None:
-    """Return the share of a record's optimizer steps that the loss scaler threw away."""
+    """Return the share of a record's optimizer steps that the loss scaler skipped."""
     skipped = view.run.series.get("skipped_steps")
     if skipped is None or not len(skipped):
         return None
@@ -212,7 +213,7 @@ def half_precision(view: RunView) -> Fact | None:
     if not isinstance(named, str):
         return None
     word = named.lower().removeprefix("torch.")
-    if word in UNTOLD:
+    if word in UNDECIDED:
         return None
     engine = _engine_with_copy(raw) if word in HALF else None
     says = f"weights in {named}" + (f" with a float32 copy ({engine})" if engine else "")
@@ -221,7 +222,7 @@ def half_precision(view: RunView) -> Fact | None:
 
 
 def _engine_with_copy(raw: Mapping[str, ConfigValue]) -> str | None:
-    """Return the setting that runs the optimizer on a float32 copy of the weights; None where none says so."""
+    """Return the setting that runs the optimizer on a float32 copy of the weights; None if there is none."""
     for key, value in raw.items():
         *above, last = key.lower().split(".")
         word = str(value).lower()
@@ -233,7 +234,7 @@ def _engine_with_copy(raw: Mapping[str, ConfigValue]) -> str | None:
 
 
 def _of_weights(key: str) -> bool:
-    """Tell the key of the number format in which the policy's weights are kept, not of what computes with them."""
+    """Return whether a key is the number format of the policy's weights, not of computations with them."""
     *above, last = key.lower().split(".")
     return last in DTYPE_KEYS and not NOT_WEIGHTS & set(above)
 
@@ -242,20 +243,20 @@ def _of_weights(key: str) -> bool:
 def controller_idle(view: RunView) -> Series | None:
     """Return 1 in records in which an adaptive rate cannot follow the KL or is at or next to a limit, else 0.
 
-    rsl_rl divides or multiplies by 1.5 outside half to twice the desired KL, within 1e-5 to 1e-2. Where no KL is
-    logged, or no desired KL is known, a rate at one of the bounds, or one notch inside, counts. So does a rate that
-    moved there: where the KL scatters around what the last notch gives, it bounces off the bound again and again. A
-    controller that nobody configured is known by its notches.
+    rsl_rl divides or multiplies by 1.5 outside half to twice the desired KL, within 1e-5 to 1e-2. Without a logged or a
+    desired KL, a rate at a bound or one notch inside counts as unable to follow. So does a rate that moves there: if
+    the KL scatters around what the last notch gives, the rate bounces off the bound repeatedly. A controller that is
+    not configured is recognised by its notches.
     """
     rate = view.run.series.get("learning_rate")
     if rate is None or len(rate) < 3 or _fixed(view):
         return None
-    told = "adaptive_learning_rate" in view.run.facts or view.configured("desired_kl")
-    if not told and not _moves_by_notches(rate.values):
+    adaptive = "adaptive_learning_rate" in view.run.facts or view.configured("desired_kl")
+    if not adaptive and not _moves_by_notches(rate.values):
         return None
     level = bool(same(finite_of(rate.values), float(np.nanmax(rate.values))).all())
     if level and not _at_a_bound(rate.values[:1]).any():
-        return None  # never moved and not at a bound: a fixed schedule
+        return None  # never changed and not at a bound: a fixed schedule
     stays = same(rate.values[1:], rate.values[:-1])
     wanted = _wants_change(view, rate)[1:]
     axis = rate.axis.take(np.arange(1, len(rate)))
@@ -265,14 +266,15 @@ def controller_idle(view: RunView) -> Series | None:
 
 
 def _moves_by_notches(rates: FloatArray) -> bool:
-    """Tell whether every change of a rate is a whole power of 1.5, unless it ends at a bound: no schedule is so."""
-    held = rates[np.isfinite(rates) & (rates > 0)]
-    return _by_notches(held[:FIRST_CHANGES], fewest=0) and _by_notches(held)
+    """Return whether every change of a rate is a whole power of 1.5, unless it ends at a bound."""
+    known = rates[np.isfinite(rates) & (rates > 0)]
+    return _by_notches(known[:FIRST_CHANGES], fewest=0) and _by_notches(known)
 
 
-def _by_notches(held: FloatArray, *, fewest: int = FEWEST_NOTCHES) -> bool:
-    notches = np.log(held[1:] / held[:-1]) / np.log(NOTCH)
-    moves = notches[(np.abs(notches) > NEAR_NOTCH) & ~_at_a_bound(held[1:])]
+def _by_notches(rates: FloatArray, *, fewest: int = FEWEST_NOTCHES) -> bool:
+    """Return whether the changes of these rates are whole powers of 1.5, and enough of them."""
+    notches = np.log(rates[1:] / rates[:-1]) / np.log(NOTCH)
+    moves = notches[(np.abs(notches) > NEAR_NOTCH) & ~_at_a_bound(rates[1:])]
     whole = np.round(moves)
     off = np.abs(moves - whole)
     enough = len(moves) >= fewest or (np.abs(whole).sum() >= fewest and bool(np.all(off < ONE_CHANGE)))
@@ -280,21 +282,24 @@ def _by_notches(held: FloatArray, *, fewest: int = FEWEST_NOTCHES) -> bool:
 
 
 def _at_a_bound(rates: FloatArray) -> BoolArray:
+    """Return where a rate is at one of the bounds."""
     return np.asarray(np.logical_or.reduce([same(rates, bound) for bound in BOUNDS]))
 
 
 def _next_to_a_bound(rates: FloatArray) -> BoolArray:
-    """Return where a rate is at one of the bounds, or one notch from it."""
+    """Return where a rate is at one of the bounds, or within one notch of it."""
     reach = NOTCH ** (1 + NEAR_NOTCH)
     return np.asarray(np.logical_or.reduce([(rates >= bound / reach) & (rates <= bound * reach) for bound in BOUNDS]))
 
 
 def _fixed(view: RunView) -> bool:
+    """Return whether a schedule is configured that does not adapt to the KL."""
     schedule = view.run.config.get("lr_schedule")
     return schedule is not None and str(schedule.value).lower() not in ("adaptive", "kl", "kladaptive", "kladaptivelr")
 
 
 def _wants_change(view: RunView, rate: Series) -> BoolArray:
+    """Return where a controller would change the rate: by the KL if it is known, else next to a bound."""
     kl, desired = beside(rate, view.series("kl_size")), view.number("desired_kl")
     if kl is not None and desired:
         return (kl.values > 2 * desired) | ((kl.values < desired / 2) & ~kl.at(0))
@@ -303,18 +308,18 @@ def _wants_change(view: RunView, rate: Series) -> BoolArray:
 
 @statistic("grad_norm", "actor_grad_norm")
 def policy_gradient(view: RunView) -> Series | None:
-    """Return the gradient norm of the policy alone where it is logged, else that of all that is trained."""
+    """Return the gradient norm of the policy if it is logged, else that of everything that is trained."""
     series = view.run.series
     return series.get("actor_grad_norm", series.get("grad_norm"))
 
 
 @statistic("grad_norm", "actor_grad_norm")
 def gradient_of_policy(view: RunView) -> Series | None:
-    """Return the gradient norm that is known to be the policy's alone: logged so, or of a run without a critic."""
+    """Return the gradient norm if it is the policy's alone: so named, or the critic has its own or is missing."""
     alone, norm = (view.run.series.get(name) for name in ("actor_grad_norm", "grad_norm"))
     if alone is not None or norm is None:
         return alone
-    of_critic = view.run.series.get("critic_grad_norm")  # where this has its own, the other is the policy's
+    of_critic = view.run.series.get("critic_grad_norm")  # if the critic has its own norm, the other is the policy's
     return norm if of_critic is not None or view.kind.facet("critic").value == "no" else None
 
 
@@ -332,15 +337,15 @@ def overflowing_gradient(view: RunView) -> Series | None:
     return condition_series(norm, "overflowing_gradient", values, says)
 
 
-#: What a configuration calls a clip that is off.
+#: Values of a setting that switch clipping off.
 SPIKES_OFF = ("none", "null", "inf")
 
 
 @statistic("approx_kl+entropy+max_grad_norm", "ratio_std+entropy+max_grad_norm")
 def unclipped_cliff(view: RunView) -> Fact | None:
-    """Return the sharpest lasting fall of the updates' KL where the configuration says that no gradient is clipped.
+    """Return the sharpest lasting fall of the updates' KL if the configuration does not clip gradients.
 
-    None where gradients are clipped, or where nothing says so: then a fall has other reasons.
+    None if gradients are clipped or the setting is unknown, since a fall then has other reasons.
     """
     limit, fall = _clip(view), view.fact("movement_cliff")
     if fall is None or limit is None or math.isfinite(limit):
@@ -349,7 +354,7 @@ def unclipped_cliff(view: RunView) -> Fact | None:
 
 
 def _clip(view: RunView) -> float | None:
-    """Return the norm that gradients are clipped at, infinite where the configuration says that none is."""
+    """Return the norm at which gradients are clipped, infinite if the configuration clips none; None if unknown."""
     setting = view.run.config.get("max_grad_norm")
     if setting is None or "grad_norm_after_clipping" in view.run.facts:
         return None

@@ -47,28 +47,28 @@ def surrogate_zero_share(view: RunView) -> Fact | None:
 
 @statistic("loss+reward_mean")
 def losses_repeat(view: RunView) -> Fact | None:
-    """Return the share of further steps on a generation that log the loss of the step before, as at a ratio of 1.
+    """Return the share of further steps on a generation with the loss of the step before, as at a ratio of 1.
 
-    Steps are counted and not generations: where the mark of one is lost, two of them are taken for one.
+    Steps are counted, not generations: if the marker of one is lost, two of them look like one.
     """
     loss = view.run.series.get("loss")
-    begins = generation_starts(view, loss)
-    if loss is None or begins is None:
+    starts = generation_starts(view, loss)
+    if loss is None or starts is None:
         return None
-    apart = np.abs(np.diff(loss.values))[~begins[1:]]
-    if len(known := apart[np.isfinite(apart)]) < 3:
+    changes = np.abs(np.diff(loss.values))[~starts[1:]]
+    if len(known := changes[np.isfinite(changes)]) < 3:
         return None
-    alike = float(np.mean(known <= 1e-6))
-    text = f"{loss.raw} is that of the step before in {alike:.0%} of the further steps on a generation"
-    return fact(alike, loss, text)
+    repeated = float(np.mean(known <= 1e-6))
+    text = f"{loss.raw} is that of the step before in {repeated:.0%} of the further steps on a generation"
+    return fact(repeated, loss, text)
 
 
 @statistic("policy_loss")
 def surrogate_above_zero(view: RunView) -> Fact | None:
-    """Return the share of records with a positive loss, half where chance makes it, of a loss that is no offset.
+    """Return the share of records with a positive policy loss; at most half if chance explains it, 0 if it is offset.
 
     A surrogate gain is at most √(2·KL) times the deviation of the advantages (Cauchy and Schwarz): a policy loss far
-    above that is the mean of the minibatch's advantages and tells nothing. Nor does one that is never negative where no
+    above that is the mean of the minibatch's advantages. None if nothing moves, or if the loss is never negative and no
     KL is logged: some trainers log its absolute value.
     """
     loss = view.run.series.get("policy_loss")
@@ -88,18 +88,18 @@ def surrogate_above_zero(view: RunView) -> Fact | None:
     return fact(above, loss, f"{loss.raw} is above 0 in {share:.0%} of the records")
 
 
-#: Terms that trainers add to the surrogate; the KL as it stands in the loss goes before the KL that it is made of.
+#: Terms that trainers add to the surrogate; a KL term as logged is preferred to the KL that it is computed from.
 TERMS, PENALTIES = ("value_loss", "entropy"), ("kl_term", "ref_kl")
-#: Records that have to agree, and how closely: what is left over, as a share of what the terms move.
+#: Fewest records that have to agree, and largest residual as a share of the deviation of the added terms.
 LEAST, EXACT = 10, 1e-3
-#: A coefficient is known if its error is below this share of it, or of the least that a trainer sets.
+#: Largest error of a known coefficient, as a share of it or of SMALLEST.
 KNOWN, SMALLEST = 0.02, 0.01
-#: A coefficient below this is none.
+#: Coefficient that counts as 0.
 NOTHING = 1e-5
 
 
 def _terms(view: RunView) -> tuple[Series, list[Series], FloatArray] | None:
-    """Return the loss, the terms that vary beside it, and the finite rows of what they add, then of each of them."""
+    """Return the loss, its other terms, and the finite rows of [loss - policy_loss, each term]; None if too few."""
     loss = view.logged("loss")
     policy = beside(loss, view.logged("policy_loss"))
     if loss is None or policy is None:
@@ -114,21 +114,21 @@ def _terms(view: RunView) -> tuple[Series, list[Series], FloatArray] | None:
 
 
 def _of_other_samples(loss: Series, term: Series) -> bool:
-    """Tell whether a term is declared to be a mean over other samples than the loss: the last minibatch, or all."""
+    """Return whether a term is declared as a mean over other samples than the loss: last minibatch or all."""
     return loss.aggregation is not None and term.aggregation is not None and loss.aggregation != term.aggregation
 
 
 def _coefficient(view: RunView, name: str) -> tuple[Series, float] | None:
-    """Return the coefficient of a term: loss - policy_loss = sum of coefficient x term, in every record.
+    """Return the loss and the coefficient of a term: loss - policy_loss = sum of coefficient x term, in every record.
 
-    None where the records do not agree on it: means over other minibatches, a loss of another form, a schedule.
+    None if the records do not agree on it: means over other minibatches, a loss of another form, a schedule.
     """
-    found = _terms(view)
-    if found is None:
+    regression = _terms(view)
+    if regression is None:
         return None
-    loss, held, rows = found
+    loss, series, rows = regression
     added, terms = rows[:, 0], rows[:, 1:]
-    names = [one.name for one in held]
+    names = [one.name for one in series]
     scale = np.abs(terms).max(axis=0)
     if name not in names or not scale.all() or not np.ptp(added):
         return None
@@ -143,10 +143,11 @@ def _coefficient(view: RunView, name: str) -> tuple[Series, float] | None:
 
 
 def _in_loss(view: RunView, term: str, sign: int) -> Fact | None:
-    found = _coefficient(view, term)
-    if found is None:
+    """Return the coefficient of a term in the loss, times `sign`; None if the loss does not show it."""
+    coefficient = _coefficient(view, term)
+    if coefficient is None:
         return None
-    loss, value = found
+    loss, value = coefficient
     value = float(f"{sign * value:.4g}") if abs(value) > NOTHING else 0.0
     return fact(value, loss, f"{loss.raw} holds {value:.3g} x {term} in every record")
 
@@ -159,7 +160,7 @@ def value_loss_in_loss(view: RunView) -> Fact | None:
 
 @statistic("loss+policy_loss+entropy")
 def bonus_in_loss(view: RunView) -> Fact | None:
-    """Return the coefficient of the entropy bonus in the loss: above 0 where entropy pays."""
+    """Return the coefficient of the entropy bonus in the loss: above 0 if entropy is rewarded."""
     return _in_loss(view, "entropy", -1)
 
 
@@ -171,26 +172,27 @@ def penalty_in_loss(view: RunView) -> Fact | None:
     result is returned.
     """
     penalty = view.logged(*PENALTIES)
-    found = None if penalty is None else _in_loss(view, penalty.name, 1)
-    if penalty is None or found is None or not isinstance(found.value, float):
+    coefficient = None if penalty is None else _in_loss(view, penalty.name, 1)
+    if penalty is None or coefficient is None or not isinstance(coefficient.value, float):
         return None
-    told = found.value < 0 if penalty.name == "kl_term" else found.value != 0  # it may be in the rewards
-    return found if told else None
+    # a coefficient of 0 may mean that the penalty is in the rewards
+    conclusive = coefficient.value < 0 if penalty.name == "kl_term" else coefficient.value != 0
+    return coefficient if conclusive else None
 
 
-#: Metrics that count what an update did in all; those that count it for each batch; what an update logs besides.
+#: Metrics that count steps in total, metrics that count them per batch, and other metrics of an update.
 TOTALS = ("optimizer_steps_total", "epochs_executed_total")
 OF_BATCHES = ("optimizer_steps", "epochs_executed")
 OF_UPDATES = ("policy_loss", "loss", "value_loss", "approx_kl")
-#: Fewest records that tell, the share of them that has to be 0, and the coarsest print that shows a critic's error.
+#: Fewest records, share of them that has to be 0, and coarsest resolution of a value loss that counts as 0.
 FEWEST, MOSTLY, FINE = 3, 0.95, 1e-4
 
 
 @statistic("optimizer_steps", "optimizer_steps_total", "epochs_executed", "epochs_executed_total")
 def no_step_counted(view: RunView) -> Fact | None:
-    """Tell whether the count of optimizer steps, or of passes, is 0 in every record, though updates are logged.
+    """Return whether the count of optimizer steps, or of passes, is 0 in every record although updates are logged.
 
-    A count of the passes up to an early stop begins at 0 (spinningup's StopIter) and tells nothing.
+    A count of the passes up to an early stop, which begins at 0 (spinningup's StopIter), is not used.
     """
     names = TOTALS if "epochs_are_a_cap" in view.run.facts else (*TOTALS, *OF_BATCHES)
     counter = next((s for name in names if (s := view.logged(name, fewest=FEWEST)) is not None), None)
@@ -202,9 +204,9 @@ def no_step_counted(view: RunView) -> Fact | None:
 
 @statistic("policy_loss+value_loss")
 def losses_both_zero(view: RunView) -> Fact | None:
-    """Tell whether policy loss and value loss are exactly 0 though rewards differ and the policy does not move.
+    """Return whether policy loss and value loss are exactly 0 although rewards differ and the policy does not move.
 
-    A critic's squared error is exactly 0 only where it was not computed.
+    A critic's squared error is exactly 0 only if it was not computed.
     """
     policy, critic = view.value("surrogate_zero_share"), view.logged("value_loss", fewest=FEWEST)
     differ = view.holds("rewards_differ")
@@ -220,9 +222,9 @@ def losses_both_zero(view: RunView) -> Fact | None:
 
 @statistic("policy_loss")
 def surrogate_zero_of_updates(view: RunView) -> Fact | None:
-    """Return the share of records in which the policy loss is exactly 0; None where nothing shows that it was computed.
+    """Return the share of records in which the policy loss is exactly 0; None if the loss may not be computed.
 
-    Without an optimizer step, or beside a critic's error of exactly 0, it says nothing about the advantages.
+    Without an optimizer step, or with a value loss of exactly 0, it is no evidence about advantages.
     """
     if any(view.holds(name) for name in ("no_step_counted", "losses_both_zero")):
         return None
@@ -230,9 +232,9 @@ def surrogate_zero_of_updates(view: RunView) -> Fact | None:
     return share and replace(share, name="surrogate_zero_of_updates")
 
 
-#: Printed resolution that tells whitened advantages, which are of size 1, from advantages of exactly 0.
-TELLS = 0.005
-#: Spreads that are zero exactly when every advantage is zero, the most direct first.
+#: Coarsest printed resolution at which whitened advantages, of size 1, differ from advantages of exactly 0.
+RESOLVING = 0.005
+#: Metrics that are 0 exactly if every advantage is 0, the most direct first.
 DIRECT = ("advantages_abs_max", "advantages_raw_std", "advantages_std")
 
 
@@ -240,8 +242,8 @@ DIRECT = ("advantages_abs_max", "advantages_raw_std", "advantages_std")
 def advantage_spread(view: RunView) -> Series | None:
     """Return a series that is 0 exactly where every advantage of the record's batch is zero.
 
-    With groups it is the share of groups whose rewards differ; else the spread of the advantages themselves; for
-    group methods without either, the spread of rewards.
+    With groups it is the share of groups whose rewards differ; else the spread of the advantages themselves; for group
+    methods without either, the spread of rewards.
     """
     series = view.run.series
     zero_groups = series.get("frac_reward_zero_std")
@@ -262,9 +264,9 @@ def advantage_spread(view: RunView) -> Series | None:
 
 @statistic("advantages_abs_max", "advantages_std", "advantages_min+advantages_max")
 def advantages_in_loss(view: RunView) -> Series | None:
-    """Return a series that is 0 exactly where every advantage is zero as the loss takes them.
+    """Return a series that is 0 exactly where every advantage is zero in the loss.
 
-    What groups or raw advantages show may be lost before: by a mask, or by whitening minibatches of one.
+    Advantages that differ between groups may be lost before the loss: by a mask, or by whitening minibatches of one.
     """
     series = view.run.series
     direct = series.get("advantages_abs_max") or series.get("advantages_std") or _from_extremes(view)
@@ -272,7 +274,7 @@ def advantages_in_loss(view: RunView) -> Series | None:
 
 
 def _of_rewards(view: RunView) -> Series | None:
-    """Return the spread of rewards; that of equal ones is 0 up to the rounding of their mean."""
+    """Return the spread of rewards, with the rounding of their mean as its resolution."""
     series = view.run.series
     spread, mean = series.get("reward_group_std") or series.get("reward_std"), series.get("reward_mean")
     if spread is None or mean is None:
@@ -282,14 +284,14 @@ def _of_rewards(view: RunView) -> Series | None:
 
 
 def _from_extremes(view: RunView) -> Series | None:
-    """Return the larger of |smallest| and |largest advantage|, as verl logs them: 0 only if every advantage is 0."""
+    """Return the larger of |smallest| and |largest advantage|, which verl logs: 0 only if every advantage is 0."""
     high = view.run.series.get("advantages_max")
     low = beside(high, view.run.series.get("advantages_min"))
     if low is None or high is None:
         return None
     values = np.maximum(np.abs(low.values), np.abs(high.values))
     coarser = max((low.resolution, high.resolution), key=lambda resolution: resolution.absolute)
-    if coarser.absolute <= TELLS and "advantages_whitened" in view.run.facts:
+    if coarser.absolute <= RESOLVING and "advantages_whitened" in view.run.facts:
         coarser = replace(coarser, absolute=0.0)
     raw = f"{low.raw}, {high.raw}"
     return replace(high, name="advantage_spread", raw=raw, values=values, resolution=coarser)

@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
     _Kls = tuple[Series, FloatArray, Series, FloatArray]
 
-#: What a mean over samples scatters below 0 where the KL is 0.
+#: Largest distance below 0 (nats) of the mean of an estimator if the KL is 0.
 LEAST_NEGATIVE = 0.01
-#: Times by which a KL is far beyond what one interval between records could have made.
+#: Factor by which a KL exceeds what the steps between two records can cause.
 FAR_BEYOND = 4.0
-#: Share of the first reference KL which, moved in the first update, tells that the record is of after its steps.
+#: Shares of the first reference KL that the KL of the first update has if the record may be made after its steps.
 LEFT_AT_ONCE, LEAPT = 0.25, 0.1
-#: Records from which on the end of a run is told apart from its start.
+#: Fewest records of a run whose end is compared with its start.
 LEAST = 6
-#: Records of a policy that began at its reference, and a KL of an update of which more counts, in nats.
+#: Records at the start of a run, and KL of an update (nats) that counts as large.
 BEGINNING, COUNTS = 3, 0.02
-#: Scatter of a quotient that is one number but for how means are taken.
+#: Largest scatter of a quotient that is one number, apart from how its means are taken.
 ONE_NUMBER = 0.05
 
 
@@ -56,7 +56,7 @@ def clipped_from_the_start(view: RunView) -> Fact | None:
 
 @statistic("sampler_temperature")
 def temperatures_apart(view: RunView) -> Fact | None:
-    """Return the larger of sampler's and trainer's temperature over the other; a trainer without one divides by 1."""
+    """Return the ratio of sampler's and trainer's temperature, at least 1; a trainer without one divides by 1."""
     sampled = view.given("sampler_temperature")
     if sampled is None or sampled <= 0:
         return None
@@ -67,7 +67,7 @@ def temperatures_apart(view: RunView) -> Fact | None:
 
 @statistic("policy_lag")
 def lag_usual(view: RunView) -> Fact | None:
-    """Return the median lag of samples in updates; a batch takes several versions where these are optimizer steps."""
+    """Return the median lag of samples, in updates; versions are divided by K if they count optimizer steps."""
     series, each = view.logged("policy_lag"), 1.0
     if series is None or not len(finite(series)):
         return None
@@ -79,7 +79,7 @@ def lag_usual(view: RunView) -> Fact | None:
 
 @statistic("policy_lag")
 def lag_at_end(view: RunView) -> Fact | None:
-    """Return the lag of the sampler's weights at the end where it only ever grew; else 0."""
+    """Return the lag of the sampler's weights at the end if it only ever grew; else 0."""
     series = view.logged("policy_lag")
     if series is None or len(series) < 4:
         return None
@@ -89,43 +89,43 @@ def lag_at_end(view: RunView) -> Fact | None:
 
 
 def _first_reference(view: RunView) -> float | None:
-    """Return the reference KL of the first record, where that was made before any step: not in thinned logs."""
+    """Return the reference KL of the first record if that was made before any step; None in thinned logs."""
     series = view.logged("ref_kl")
     if series is None or len(series) < 2 or not np.isfinite(series.values[:2]).all():
         return None
     moved = view.logged("approx_kl")
     size = abs(float(moved.values[0])) if moved is not None and np.isfinite(moved.values[0]) else None
-    silent = size == 0 and view.holds("several_updates")  # the policy compared with itself
+    silent = size == 0 and view.holds("several_updates")  # the policy was compared with itself
     if silent or (size is not None and size > LEFT_AT_ONCE * abs(float(series.values[0]))):
-        return None  # by the end of its first update the policy is another one
+        return None  # the first update may have moved the policy that far
     steps, values = series.axis.steps, series.values
     leapt = size is not None and size > LEAPT * abs(float(values[0]))
     if leapt and float(np.nanmin(np.abs(values[1:BEGINNING]))) < abs(float(values[0])) / 2:
-        return None  # another model stays as far away: the first update leapt and came back
+        return None  # another model would stay that far away: the first update leapt and came back
     first, own, gap = float(values[0]), int(median(np.diff(steps))), _spacing(view)
     if steps[0] <= 1 and gap <= 1:
         return first
-    begun = steps[0] <= 1 or steps[0] in (own, gap)
-    at_sampling = series.aggregation == "sum over tokens"  # of answers that were sampled before the update
-    return first if begun and (at_sampling or _beyond_an_interval(view, first, gap)) else None
+    starts_the_log = steps[0] <= 1 or steps[0] in (own, gap)
+    at_sampling = series.aggregation == "sum over tokens"  # over completions that were sampled before the update
+    return first if starts_the_log and (at_sampling or _beyond_an_interval(view, first, gap)) else None
 
 
 def _spacing(view: RunView) -> int:
-    """Return the steps between records of the log: some metrics stand in records with a generation alone."""
+    """Return the steps between records of the log: the least of all metrics, as some are logged once per generation."""
     axes = [series.axis.steps for series in view.run.series.values() if len(series) > 1]
     return min((int(median(np.diff(steps))) for steps in axes), default=1)
 
 
 def _beyond_an_interval(view: RunView, first: float, gap: int) -> bool:
-    """Tell whether a KL is far more than the steps of one interval between records could have made of 0.
+    """Return whether a KL is far more than the steps between two records can cause, starting at 0.
 
-    A log-ratio grows by what a step makes at most, and a KL is half its square: by the KL of the updates where that is
-    logged, else by the learning rate. No where neither is told.
+    A log-ratio grows at most linearly with steps, and a KL is half its square. The size of a step is taken from the KL
+    of updates, else from the learning rate; False if neither is known.
     """
     moved = view.logged("approx_kl")
     updates = view.value("updates_effective") or FEW_UPDATES
     if moved is not None and np.isfinite(moved.values[0]):
-        # statistics of all minibatches are those of one batch, whatever the steps of the log count
+        # metrics over all minibatches are those of one batch, whatever the log counts as steps
         steps = updates if (moved.aggregation or "").startswith("all minibatches") else gap
         return abs(first) > FAR_BEYOND * abs(float(moved.values[0])) * max(1.0, steps) ** 2
     rates, configured = view.logged("learning_rate"), view.given("learning_rate")
@@ -138,10 +138,9 @@ def _beyond_an_interval(view: RunView, first: float, gap: int) -> bool:
 
 @statistic("ref_kl")
 def reference_first(view: RunView) -> Fact | None:
-    """Return the KL to the reference before the first step, which is 0 where the reference is the start.
+    """Return the KL to the reference before the first step, which is 0 if training starts at the reference.
 
-    None where it is negative: no KL between two models is, whichever they are; the samples are of another policy.
-    None of a run that goes on from a checkpoint, which was trained before.
+    None if it is negative, which no KL is: its samples are another policy's. None for a run resumed from a checkpoint.
     """
     if any(note.event == "resumed" for note in view.run.notes):
         return None
@@ -156,7 +155,7 @@ def reference_first(view: RunView) -> Fact | None:
 
 @statistic("ref_kl")
 def reference_end(view: RunView) -> Fact | None:
-    """Return the KL to the reference per token at the end of the run; None where it is a sum over tokens."""
+    """Return the KL to the reference per token at the end of the run; None if it is a sum over tokens."""
     series = view.logged("ref_kl")
     summed = series is None or "sum" in (series.aggregation or "") or series.estimator is None
     if series is None or summed or len(finite(series)) < LEAST:
@@ -167,19 +166,21 @@ def reference_end(view: RunView) -> Fact | None:
 
 @statistic("ref_kl+entropy")
 def reference_follows(view: RunView) -> Fact | None:
-    """Tell whether the reference KL is exactly 0 throughout though the policy moves.
+    """Return whether the reference KL is exactly 0 throughout although the policy moves.
 
-    None where every number is written as 0 and nothing, not its name either, says that there is a penalty: then none
-    may be computed.
+    None if every number is 0 and neither a coefficient nor the name shows that there is a penalty: then the KL may not
+    be computed at all.
     """
-    series, paid = view.logged("ref_kl"), view.logged("kl_coef")
+    series, coefficient = view.logged("ref_kl"), view.logged("kl_coef")
     if series is None:
         return None
     never = bool((finite(series) == 0).all())
-    penalised = (view.given("kl_coef") or 0.0) > 0 or (paid is not None and bool((finite(paid) > 0).any()))
+    penalised = (view.given("kl_coef") or 0.0) > 0 or (
+        coefficient is not None and bool((finite(coefficient) > 0).any())
+    )
     if never and not penalised and "penalty" not in series.raw and not series.values.any():
         return None
-    # a reference KL of 0 is among what says that a policy stands, and no witness here
+    # policy_moves is no only on evidence that includes a reference KL of 0, so only its yes counts
     moves = any_known(view.holds("entropy_moves"), view.holds("policy_moves") or None)
     holds = both(never, moves)
     return condition(holds, series, f"{series.raw} is exactly 0 in every record")
@@ -187,61 +188,61 @@ def reference_follows(view: RunView) -> Fact | None:
 
 @statistic("kl_penalty_reward+ref_kl", "kl_coef", "loss+policy_loss+ref_kl", "kl_term+ref_kl")
 def penalty_coefficient(view: RunView) -> Fact | None:
-    """Return the coefficient of the KL penalty: as logged, else as rewards or the loss hold it, else as configured."""
+    """Return the coefficient of the KL penalty: logged, else as rewards or the loss contain it, else configured."""
     logged = view.logged("kl_coef")
     if logged is not None and view.run.keys.get(logged.raw) != "guessed":
         first = float(finite(logged)[0])
         return fact(first, logged, f"{logged.raw} is {first:g} at first")
-    paid, kl = view.logged("kl_penalty_reward"), view.logged("ref_kl")
-    if paid is not None and kl is not None:
-        taken, apart = paired(paid, kl)
-        known = np.abs(apart) > 1e-4
+    penalty, kl = view.logged("kl_penalty_reward"), view.logged("ref_kl")
+    if penalty is not None and kl is not None:
+        penalties, sizes = paired(penalty, kl)
+        known = np.abs(sizes) > 1e-4
         if known.any():
-            applied = float(median(-taken[known] / apart[known]))
-            return fact(applied, paid, f"-{paid.raw} / {kl.raw} is {applied:.3g}")
-    held = view.fact("penalty_in_loss") or _of_term(view)
-    if held is not None:
-        return replace(held, name="penalty_coefficient")
+            applied = float(median(-penalties[known] / sizes[known]))
+            return fact(applied, penalty, f"-{penalty.raw} / {kl.raw} is {applied:.3g}")
+    in_loss = view.fact("penalty_in_loss") or _of_term(view)
+    if in_loss is not None:
+        return replace(in_loss, name="penalty_coefficient")
     if kl is None and view.logged("approx_kl") is None:
-        return None  # a penalty of which no KL is logged is not seen to act
+        return None  # without a logged KL nothing shows that the penalty acts
     names = [name for name in ("kl_coef", "kl_loss_coef") if view.configured(name)]
     size_set = view.number(names[0]) if names else None
     return None if not size_set else fact(size_set, None, f"{names[0]} is {size_set:g}")
 
 
 def _of_term(view: RunView) -> Fact | None:
-    """Return the logged KL term of the loss over the KL, where that is one number."""
+    """Return the logged KL term of the loss over the KL if that is one number."""
     term, kl = view.logged("kl_term"), view.logged("ref_kl")
     if term is None or kl is None:
         return None
-    held, apart = paired(term, kl)
-    known = np.abs(apart) > 1e-4
+    terms, sizes = paired(term, kl)
+    known = np.abs(sizes) > 1e-4
     if known.sum() < LEAST:
         return None
-    each = held[known] / apart[known]
-    middle = float(median(each))
-    if not middle or float(median(np.abs(each - middle))) > ONE_NUMBER * abs(middle):
+    quotients = terms[known] / sizes[known]
+    middle = float(median(quotients))
+    if not middle or float(median(np.abs(quotients - middle))) > ONE_NUMBER * abs(middle):
         return None
     return fact(middle, term, f"{term.raw} / {kl.raw} is {middle:.3g}")
 
 
 @statistic("kl_penalty_reward+ref_kl", "kl_coef", "loss+policy_loss+ref_kl", "kl_term+ref_kl")
 def penalty_over_spread(view: RunView) -> Fact | None:
-    """Return the penalty's coefficient over three deviations of the reward, or over 1 where none is logged.
+    """Return the penalty's coefficient over three deviations of the reward, or over 1 if none is logged.
 
-    The best policy under it is the reference times exp(reward/coefficient): it stays there where this is above 1. Three
-    deviations count as 0.5 at least.
+    The best policy with that penalty is the reference times exp(reward/coefficient): it stays at the reference if this
+    is above 1. Three deviations count as at least 0.5.
     """
-    found, deviations = view.fact("penalty_coefficient"), view.values("reward_std")
-    if found is None or found.number is None:
+    coefficient, deviations = view.fact("penalty_coefficient"), view.values("reward_std")
+    if coefficient is None or coefficient.number is None:
         return None
     scale = 1.0 if deviations is None else max(0.5, 3 * float(median(deviations)))
-    return fact(found.number / scale, view.logged("kl_penalty_reward", "kl_coef", "ref_kl"), found.says)
+    return fact(coefficient.number / scale, view.logged("kl_penalty_reward", "kl_coef", "ref_kl"), coefficient.says)
 
 
 @statistic("kl_coef")
 def penalty_growth(view: RunView) -> Fact | None:
-    """Return the highest over the first coefficient of the KL penalty, where it rises in most records; else 1."""
+    """Return the highest over the first coefficient of the KL penalty if it rises in most records; else 1."""
     series = view.logged("kl_coef")
     sizes = None if series is None else finite(series)
     if series is None or sizes is None or len(sizes) < 4 or sizes[0] == 0:
@@ -252,28 +253,28 @@ def penalty_growth(view: RunView) -> Fact | None:
 
 @statistic("loss+ref_kl")
 def penalty_is_loss(view: RunView) -> Fact | None:
-    """Return the loss over the reference KL where the policy stays at the reference: the penalty carries the loss."""
+    """Return |loss| over |reference KL| if the policy stays at the reference and the loss is large; else 0."""
     loss, kl = view.logged("loss"), view.logged("ref_kl")
     if loss is None or kl is None:
         return None
-    size, apart = float(finite_median(np.abs(loss.values))), float(finite_median(np.abs(kl.values)))
-    if not apart:
-        return None  # the penalty of a policy at the reference is 0, whatever its coefficient
+    size, divergence = float(finite_median(np.abs(loss.values))), float(finite_median(np.abs(kl.values)))
+    if not divergence:
+        return None  # the penalty at the reference is 0, whatever its coefficient
     sizes = np.abs(finite(kl))
-    held = max(float(quantile(sizes, 0.9)), float(late(sizes).mean())) < 0.05 and size > 0.05
-    over = size / max(apart, 1e-9) if held else 0.0
-    return fact(over, loss, f"|{loss.raw}| is {size:.3g} at a {kl.raw} of {apart:.2g}")
+    at_reference = max(float(quantile(sizes, 0.9)), float(late(sizes).mean())) < 0.05 and size > 0.05
+    over = size / max(divergence, 1e-9) if at_reference else 0.0
+    return fact(over, loss, f"|{loss.raw}| is {size:.3g} at a {kl.raw} of {divergence:.2g}")
 
 
-#: Share of samples that such a KL clips at least.
+#: Least share of samples that so large a KL clips.
 CLIPPED_BY_IT = 0.1
 
 
 @statistic("approx_kl+ref_kl")
 def kl_of_all_training(view: RunView) -> Fact | None:
-    """Return the KL of an update over that to the reference in the later half; 0 where the update's is small.
+    """Return the KL of an update over that to the reference in the later half; 0 if the update's is small.
 
-    Both are of the same size at first. The one to the policy of a moment ago stays small then, the other adds up.
+    Both are of the same size at first. Later the KL to the policy before the update stays small, and the other adds up.
     """
     both_kls = _kls(view)
     if both_kls is None or len(both_kls[1]) < 2 * LEAST:
@@ -283,9 +284,9 @@ def kl_of_all_training(view: RunView) -> Fact | None:
 
 @statistic("approx_kl+ref_kl")
 def kl_beyond_reference(view: RunView) -> Fact | None:
-    """Return the first KL to the sampler's policy over that to the reference; 0 where it is small.
+    """Return the first KL to the sampler's policy over that to the reference; 0 if it is small.
 
-    A policy that begins at its reference is no further from the policy of a moment ago than from where it began.
+    A policy that begins at its reference is no farther from its last version than from its start.
     """
     both_kls = _kls(view)
     if both_kls is None:
@@ -293,12 +294,12 @@ def kl_beyond_reference(view: RunView) -> Fact | None:
     clipped = view.values("clip_fraction")
     guessed = view.run.keys.get(both_kls[0].raw) == "guessed"
     if guessed and (clipped is None or float(median(clipped[:BEGINNING])) < CLIPPED_BY_IT):
-        return None  # so large a KL clips samples: it may be another number
+        return None  # so large a KL would clip samples: the metric may be something else
     return _over_reference(both_kls, slice(BEGINNING), "first records")
 
 
 def _kls(view: RunView) -> _Kls | None:
-    """Return the KL of an update and that to the reference, with the sizes of both in the records that hold both."""
+    """Return the KL of an update and that to the reference, with the sizes of both in the records that have both."""
     reference, update = view.logged("ref_kl"), view.logged("approx_kl")
     if reference is None or update is None:
         return None
@@ -307,7 +308,7 @@ def _kls(view: RunView) -> _Kls | None:
 
 
 def _over_reference(kls: _Kls, part: slice, where: str) -> Fact:
-    """Return the median of the first KL over that of the second in a part of the records; 0 where that is small."""
+    """Return the median of the first KL over that of the second in a part of the records; 0 if that is small."""
     update, sizes, reference, origins = kls
     size, origin = float(median(sizes[part])), float(median(origins[part]))
     least = max(origin, reference.resolution.absolute, 1e-6)
@@ -315,10 +316,10 @@ def _over_reference(kls: _Kls, part: slice, where: str) -> Fact:
     return fact(size / least if size > COUNTS else 0.0, update, says)
 
 
-#: What TRL's PPO logs as the variance of the ratio, and how many means that may be over where nobody says.
+#: What TRL's PPO logs as the variance of the ratio, and most means in it, assumed if the number is unknown.
 CELLS, MOST_CELLS = "variance of minibatch means", 1024.0
-#: A KL that falls below a half more often than this for each fall to a twentieth scatters: synced references of the lab
-#: stay at 2.3 and less, and batches of a few prompts, against a fixed one, lie at 8 and more.
+#: Falls below a half per fall below a twentieth above which a KL only scatters: synced references of the lab stay at or
+#: below 2.3, and batches of a few prompts against a fixed reference are at 8 or more.
 HALVED_PER_FALL = 4
 #: Metrics of the gap between sampler and trainer at the same weights.
 GAPS = ("rollout_logp_diff", "rollout_kl", "rollout_prob_diff")
@@ -328,7 +329,7 @@ GAPS = ("rollout_logp_diff", "rollout_kl", "rollout_prob_diff")
 def mean_ratio_off(view: RunView) -> Series | None:
     """Return |mean ratio - 1| per record: logged, else k3 - k1 of the same window.
 
-    Over samples that the old policy drew with the stored probabilities the mean is 1 for any new policy.
+    Over samples that were drawn with the stored probabilities the mean is 1 for any new policy.
     """
     run = view.run
     ratio = run.series.get("ratio_mean")
@@ -345,10 +346,10 @@ def mean_ratio_off(view: RunView) -> Series | None:
 
 @statistic("rollout_logp_diff", "rollout_kl")
 def sampler_gap_growth(view: RunView) -> Fact | None:
-    """Return how many times larger the gap between sampler and trainer is at the worst than in its first quarter.
+    """Return the gap between sampler and trainer at its worst over that in its first tenth.
 
-    Medians of tenths, so that one odd batch is no trend; 0 where the gap stays below what half precision explains
-    (mean |Δ log-prob| of 0.05: huggingface/trl issues 5312 and 6789).
+    Medians of tenths are compared, so that one odd batch is no trend. 0 if the gap stays below what half precision
+    explains (mean |Δ log-prob| of 0.05: huggingface/trl issues 5312 and 6789).
     """
     series = view.logged(*GAPS, fewest=20)
     if series is None:
@@ -388,11 +389,11 @@ def _reference_kl_at_sampling(view: RunView) -> Series | None:
 
 @statistic("ref_kl")
 def reference_kl_returns(view: RunView) -> Fact | None:
-    """Return how often the KL to the reference falls back to under a twentieth of what it had grown to.
+    """Return how often the KL to the reference falls below a twentieth of what it had grown to.
 
-    A reference that is replaced by the policy starts again at 0: a sawtooth. A fall counts after a ramp only, three
-    records that are well above 0; a KL that is often negative is noise around 0, and one that halves from record to
-    record far more often than it falls is noise as well: of a few prompts, each batch has a KL of its own.
+    A reference that is replaced by the policy starts again at 0: a sawtooth. A fall counts only after three records
+    well above 0. A KL that is often negative is noise around 0. A KL that halves far more often than it falls is noise
+    as well: with few prompts each batch has a KL of its own.
     """
     kl = _reference_kl_at_sampling(view) or view.run.series.get("ref_kl")
     if kl is None or np.isfinite(kl.values).sum() < 12:
@@ -411,7 +412,7 @@ def reference_kl_returns(view: RunView) -> Fact | None:
 
 
 def of_episodes(view: RunView) -> bool:
-    """Tell whether samples are known to be steps of episodes."""
+    """Return whether samples are known to be steps of episodes."""
     return view.kind.samples.value == "episodes"
 
 
@@ -421,8 +422,8 @@ def first_cell_off(view: RunView) -> Series | None:
 
     The first minibatch of a batch is seen before any step, so that its ratios are 1 if the stored log-probs are the
     policy's. With one of n means at 1 and their mean at m the others are 1 + (m - 1)·n/(n - 1) on average, and the
-    sample variance is at least (m - 1)²·n/(n - 1)². Values above 1 refute it. Where n is unknown a large one is taken,
-    which asks for the least variance.
+    sample variance is at least (m - 1)²·n/(n - 1)². Values above 1 refute it. If n is unknown, a large one is assumed,
+    which requires the least variance.
     """
     mean = view.run.series.get("ratio_mean")
     spread = beside(mean, view.run.series.get("ratio_batch_var"))
@@ -430,8 +431,8 @@ def first_cell_off(view: RunView) -> Series | None:
         return None
     cells = _cells(view)
     least = np.square(mean.values - 1) * cells / (cells - 1) / (cells - 1)
-    printed = 2 * np.abs(mean.values - 1) * mean.resolution.absolute + spread.resolution.absolute
-    values = np.maximum(0.0, least - printed) / np.maximum(spread.values, 1e-12)
+    rounding = 2 * np.abs(mean.values - 1) * mean.resolution.absolute + spread.resolution.absolute
+    values = np.maximum(0.0, least - rounding) / np.maximum(spread.values, 1e-12)
     says = f"least variance that {mean.raw} asks for, over {spread.raw}"
     return dataclasses.replace(
         mean, name="first_cell_off", values=values, unit="", resolution=EXACT, how="computed", says=says
@@ -439,6 +440,7 @@ def first_cell_off(view: RunView) -> Series | None:
 
 
 def _cells(view: RunView) -> float:
+    """Return the number of minibatch means in the logged variance; the largest plausible number if it is unknown."""
     parts = [view.number(name) for name in ("ppo_epochs", "num_minibatches", "gradient_accumulation_steps")]
     known = view.configured("ppo_epochs") and view.configured("num_minibatches")
     if not known or parts[0] is None or parts[1] is None or not parts[1] > 0:

@@ -29,55 +29,55 @@ if TYPE_CHECKING:
 
 _EARNED = re.compile(r"reward|return|score", re.IGNORECASE)
 _OF_THE_BEST = re.compile(r"best|max|min|std|deviation", re.IGNORECASE)
-#: Fewer finite records tell no course.
+#: Fewest finite records of an outcome.
 FEWEST = 5
 #: Standard errors by which two levels differ.
 ERRORS = 3.0
-#: Standard errors by which the best of a dozen stretches lies above the others where that is more than chance.
+#: Standard errors by which the best of a dozen stretches has to exceed the others to be more than chance.
 PEAK_ERRORS = 4.0
-#: Fewest records through which a straight line tells a rise.
+#: Fewest records for a rise by a straight line.
 MANY = 20
-#: So many different numbers are few: a score that is one of them in each record.
+#: Most different values of a reward whose median leaps between them.
 FEW_NUMBERS = 5
-#: A change is at least this share of the range that the reward covers, and of its size.
+#: Least shares of the reward's range and of its size that are a change.
 OF_RANGE, OF_SIZE = 0.4, 0.005
-#: The reward is lost where so much of what it had over its floor is gone for good.
+#: Share of the reward over its floor that has to be gone for good for the reward to be lost.
 LOST = 0.6
-#: It has levelled off where it reached this share of its rise before half of the run.
+#: Share of its rise that a reward that levelled off reached before half of the run.
 REACHED = 0.9
-#: So many records are the first of all; a level leans upward where its halves differ by this share of the range.
+#: Records at the very start, and share of the range by which the halves of a level differ if it leans upward.
 VERY_FIRST, LEANS = 2, 0.25
-#: The share of earlier levels that are as low as the end of a reward that wanders and did not fall.
+#: Share of earlier levels as low as the end above which a reward only wanders.
 WANDERED = 0.05
-#: Score of samples in [0, 1] from which hardly anything is left to earn.
+#: Share of the ceiling from which on hardly anything is left to earn.
 FULL = 0.97
-#: Metrics of an evaluation, of which the first that is logged is meant.
+#: Metrics of an evaluation; the first that is logged counts.
 EVALUATIONS = ("eval_return",)
 
 
 def outcome(run: Run, *, target: float | None = None) -> Outcome:
-    """Return what became of the training reward, with the evaluation beside it; of neither: not logged."""
+    """Return the outcome of the training reward, with that of the evaluation, or that no reward is logged."""
     series = run.outcome(OUTCOMES["reward"])
-    tested = run.outcome(EVALUATIONS)
+    evaluation = run.outcome(EVALUATIONS)
     if series is None:
-        # a column that says "reward" beside words of the task's own is nobody's until somebody says whose
+        # a column named "reward" with other words of the task may be the reward if the user names it
         parts = (one.raw for name, one in run.series.items() if name.startswith("reward_component"))
         named = (key for key in (*run.not_understood, *parts) if _EARNED.search(key) and not _OF_THE_BEST.search(key))
         return Outcome(what="not_logged", key=next(named, ""))
     judged = _judged(series, _ceiling(run, series))
     if judged.what == "never_earned" and spread_inside(run, series) is not None:
-        judged = replace(judged, what="flat")  # a mean that was centred
+        judged = replace(judged, what="flat")  # rewards were centred
     if run.steps is not None and len(series) and 2 * int(series.axis.steps[-1]) < run.steps[1]:
-        judged = replace(judged, best_step=None)  # it is counted by another clock, as episodes beside updates
-    if tested is not None and tested is not series:
-        judged = replace(judged, evaluation=_judged(tested, None, least=1))  # few, each a mean of many episodes
+        judged = replace(judged, best_step=None)  # its steps are another unit, such as episodes
+    if evaluation is not None and evaluation is not series:
+        judged = replace(judged, evaluation=_judged(evaluation, None, least=1))  # each is a mean of many episodes
     if target is None or judged.end is None:
         return judged
     return replace(judged, target=target, reached=judged.end >= target)
 
 
 def _ceiling(run: Run, series: Series) -> float | None:
-    """Return the most that can be earned where it is known: 1 for a share, an episode's limit for one per step."""
+    """Return the most that can be earned if it is known: 1 for a share, an episode's limit for one per step."""
     values = series.values[np.isfinite(series.values)]
     if not len(values):
         return None
@@ -90,48 +90,51 @@ def _ceiling(run: Run, series: Series) -> float | None:
     return limit if limit > 1 and bool(same(values[-1:], limit)[0]) and values.max() <= limit else None
 
 
-@lru_cache(maxsize=8)  # several checks ask
+@lru_cache(maxsize=8)  # several checks use it
 def _judged(series: Series, ceiling: float | None, least: int = 2) -> Outcome:
+    """Return the outcome of one series, given its ceiling and the fewest records of a level."""
     steps, values = thinned(series)
     records = int(np.isfinite(series.values).sum())
-    told = Outcome(what="too_short", metric=series.name, key=series.raw, records=records)
+    judged = Outcome(what="too_short", metric=series.name, key=series.raw, records=records)
     if not len(values):
-        return told
+        return judged
     levels = Levels(values, least, series.resolution.absolute)
     early, late = (round(of * records / len(values)) for of in (levels.early, levels.late))
     peak = _shown_at(series, levels.best, *sorted((steps[levels.best_from], steps[levels.best_to])))
-    told = replace(told, start=levels.start, best=levels.best, end=levels.end, best_step=peak, early=early, late=late)
-    if records > len(values):  # what is told are medians of records, not of the means that a long log is judged by
+    judged = replace(
+        judged, start=levels.start, best=levels.best, end=levels.end, best_step=peak, early=early, late=late
+    )
+    if records > len(values):  # reported levels are medians of records, not of the means that represent a long log
         known = series.values[np.isfinite(series.values)]
         start, end = median(known[:early]), median(known[-late:])
-        if (end > start) == (levels.end > levels.start):  # episodes of other lengths weigh otherwise by step
-            told = replace(told, start=start, end=end)
+        if (end > start) == (levels.end > levels.start):  # episodes of different lengths have other weights by step
+            judged = replace(judged, start=start, end=end)
     if not values.any():
-        return replace(told, what="never_earned" if len(values) >= FEWEST else "too_short")
+        return replace(judged, what="never_earned" if len(values) >= FEWEST else "too_short")
     if ceiling is not None and levels.end >= FULL * ceiling and len(values) >= FEWEST:
-        return replace(told, what="at_ceiling")
-    if 1 + np.count_nonzero(np.diff(steps)) < FEWEST:  # a record that stands twice says no more
-        return told
+        return replace(judged, what="at_ceiling")
+    if 1 + np.count_nonzero(np.diff(steps)) < FEWEST:  # repeated records do not count
+        return judged
     what, at = levels.course()
     leans = what == "flat" and levels.leans()
     if leans and levels.climbs():
         what = "learned"
-    told = replace(told, first=levels.first(what), leans=leans, peaks=levels.peaks())
-    told = replace(told, kept_below=levels.limit if what == "lost" else None)
+    judged = replace(judged, first=levels.first(what), leans=leans, peaks=levels.peaks())
+    judged = replace(judged, kept_below=levels.limit if what == "lost" else None)
     since = None if at is None else int(steps[at])
     place = 0 if since is None else int(np.searchsorted(series.axis.steps, since))
-    return replace(told, what=what, since_step=since, source=series.source(min(place, len(series) - 1)))
+    return replace(judged, what=what, since_step=since, source=series.source(min(place, len(series) - 1)))
 
 
 def _shown_at(series: Series, level: float, first: float, last: float) -> int:
-    """Return the step, of those from `first` to `last`, whose record lies nearest to a level."""
+    """Return the step between `first` and `last` whose record is nearest to a level."""
     logged = series.axis.steps
     off = np.where((first <= logged) & (logged <= last), np.abs(series.values - level), np.inf)
     return int(logged[np.nanargmin(off)])
 
 
 class Levels:
-    """The levels of a reward, shape [records], and the scatter around them: no less than the last printed digit."""
+    """Levels of a reward, shape [records], and the scatter around them, at least the last printed digit."""
 
     def __init__(self, values: FloatArray, least: int = 2, resolution: float = 0.0) -> None:
         size = len(values)
@@ -154,11 +157,11 @@ class Levels:
         return max(levels) - min(levels)
 
     def counts(self, change: float) -> bool:
-        """Tell whether a change of level is more than scatter, and a fair part of what the reward did."""
+        """Return whether a change of level is more than scatter, and a fair share of the reward's range."""
         error = 1.2533 * self.scatter * np.sqrt(1 / self.early + 1 / self.late)
         few = len(self.values) >= MANY and len(distinct(self.values)) <= FEW_NUMBERS
         if few and np.ptp(self.values[-self.late :]):
-            # a median of few numbers leaps from one to the other
+            # a median of few different values leaps between them
             ends = self.values[: self.early], self.values[-self.late :]
             within = sum(float(np.square(end - end.mean()).sum()) for end in ends) / (self.early + self.late)
             error = max(error, np.sqrt(within * (1 / self.early + 1 / self.late)))
@@ -166,7 +169,7 @@ class Levels:
         return bool(abs(change) > max(ERRORS * error, OF_RANGE * self.range, OF_SIZE * size))
 
     def course(self) -> tuple[OutcomeKind, int | None]:
-        """Return what the levels did, and the record from which on it was so."""
+        """Return what the levels did, and the record from which on they did it."""
         if self.limit is not None and (at := self._gone(self.limit)) is not None:
             return "lost", at
         rise = self.end - self.start
@@ -180,26 +183,26 @@ class Levels:
         return ("levelled_off", at) if level else ("learned", None)
 
     def _had_been_there(self, at: int | None) -> bool:
-        """Tell whether the reward was as low before: an average of few episodes wanders by more than its records."""
+        """Return whether the reward was as low before, as a mean of few episodes wanders more than its records show."""
         before = self.smooth[: len(self.smooth) if at is None else max(1, at - self._shift)]
         return bool((before <= self.end).mean() > WANDERED)
 
     def first(self, what: OutcomeKind) -> float | None:
-        """Return the level of the very first records, where the reward rose from it before it fell or stood."""
+        """Return the level of the very first records if the reward rose from it before it fell or was constant."""
         first = median(self.values[:VERY_FIRST])
         reached = {"fell": self.best, "lost": self.best, "flat": self.end}.get(what, first)
         error = 1.2533 * self.scatter * np.sqrt(1 / VERY_FIRST + 1 / self.late)
         return first if reached - first > max(ERRORS * error, OF_RANGE * max(self.range, self.best - first)) else None
 
     def leans(self) -> bool:
-        """Tell whether the second half lies above the first by more than scatter, and the end above the start."""
+        """Return whether the second half is above the first by more than scatter, and the end above the start."""
         half = len(self.values) // 2
         rise = median(self.values[half:]) - median(self.values[:half])
         error = 1.2533 * self.scatter * np.sqrt(2 / half)
         return bool(min(rise, self.end - self.start) > LEANS * self.range and rise > ERRORS * error)
 
     def climbs(self) -> bool:
-        """Tell whether a straight line through the means of equal spans rises by more than their scatter about it."""
+        """Return whether a straight line through the means of equal spans rises by more than their scatter about it."""
         if len(self.values) < MANY:
             return False
         means = blocks(self.values)
@@ -210,13 +213,13 @@ class Levels:
         return slope > ERRORS * error
 
     def peaks(self) -> bool:
-        """Tell whether the best stretch lies above start and end by more than the best of so many does by chance."""
+        """Return whether the best stretch exceeds start and end by more than the best of so many does by chance."""
         over = self.best - max(self.start, self.end)
         error = 1.2533 * self.scatter * np.sqrt(1 / (self.best_to - self.best_from + 1) + 1 / self.late)
         return bool(over > max(PEAK_ERRORS * error, OF_RANGE * self.range))
 
     def _limit(self) -> float | None:
-        """Return the level below which most of the reward is lost; None where the run shows no floor or no gain."""
+        """Return the level below which most of the reward is lost; None if the run shows no floor or no gain."""
         best = self.best
         floor = _floor(float(self.values.min()), self.start, best)
         if floor == self.start and best - floor <= max(2 * ERRORS * self.scatter, OF_RANGE * self.range):
@@ -226,46 +229,50 @@ class Levels:
     def _gone(self, limit: float) -> int | None:
         """Return the record from which on the reward stays below a limit, after a stretch above it."""
         last = max(3, len(self.values) // 10)
-        held = int(np.count_nonzero(self.values > limit))
-        if held < max(3, len(self.values) // 20) or median(self.values[-last:]) > limit:
+        above = int(np.count_nonzero(self.values > limit))
+        if above < max(3, len(self.values) // 20) or median(self.values[-last:]) > limit:
             return None
         if np.mean(self.values[-last:] > limit) > 0.25 or self.best - self.end < ERRORS * self.scatter:
             return None
         return self._for_good(self.smooth <= limit)
 
     def _for_good(self, holds: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int | None:
-        """Return the first record from which on all levels are so."""
+        """Return the first record from which on `holds` is true of all levels."""
         broken = np.flatnonzero(~holds)
         first = int(broken[-1]) + 1 if len(broken) else 0
         return min(first + self._shift * bool(first), len(self.values) - 1) if first < len(holds) else None
 
 
 def _floor(lowest: float, start: float, best: float) -> float:
-    """Return what a reward had before it gained: its start, or 0 where it earned much from the start on."""
+    """Return what a reward had before it gained: its start, or 0 if it earned much from the start on."""
     return 0.0 if lowest >= 0 and start >= best / 2 else start
 
 
 @statistic("episode_return", "reward_mean")
 def reward_lost(view: RunView) -> Fact | None:
-    """Return the share of what the reward had gained that is gone at the end for good; 0 where it is not lost."""
-    found = outcome(view.run)
-    if found.what in ("not_logged", "too_short") or found.best is None or found.end is None or found.start is None:
+    """Return the share of the reward's gain that is gone at the end for good; 0 if it is not lost."""
+    judged = outcome(view.run)
+    if judged.what in ("not_logged", "too_short") or judged.best is None or judged.end is None or judged.start is None:
         return None
-    series = view.run.series[found.metric]
-    if found.what != "lost":
+    series = view.run.series[judged.metric]
+    if judged.what != "lost":
         return fact(0.0, series, "no lasting fall")
-    floor = _floor(float(np.nanmin(series.values)), found.start, found.best)
-    says = f"{found.key} fell from {found.best:.3g} to {found.end:.3g}; most is gone from step {found.since_step} on"
-    return fact((found.best - found.end) / (found.best - floor), found, says, "of the reward", since=found.since_step)
+    floor = _floor(float(np.nanmin(series.values)), judged.start, judged.best)
+    says = (
+        f"{judged.key} fell from {judged.best:.3g} to {judged.end:.3g}; most is gone from step {judged.since_step} on"
+    )
+    return fact(
+        (judged.best - judged.end) / (judged.best - floor), judged, says, "of the reward", since=judged.since_step
+    )
 
 
-#: A distance between records this many times the usual one is a hole in the log.
+#: Multiple of the usual distance between records from which on it is a hole in the log.
 HOLE = 5
 
 
 @frozen(kw_only=False)
 class Phase:
-    """A stretch of steps and what marks it."""
+    """A stretch of steps in which the learning rate behaves alike, and the numbers that show it."""
 
     name: str
     first: int
@@ -292,9 +299,10 @@ def schedule_phases(view: RunView) -> tuple[Phase, ...]:
 
 
 def _phase(series: Series, steps: IntArray, values: object, start: int, end: int, direction: int) -> Phase:
+    """Return the phase of records [start, end], by the direction of the rate."""
     name = {1: "warm-up", 0: "constant", -1: "decay"}[direction]
-    held = np.asarray(values)
-    because = f"{series.raw} {held[start]:.3g} → {held[end]:.3g}"
+    rates = np.asarray(values)
+    because = f"{series.raw} {rates[start]:.3g} → {rates[end]:.3g}"
     return Phase(name, int(steps[start]), int(steps[end]), because)
 
 

@@ -19,23 +19,22 @@ if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
     from ppo_doctor.model.run import BoolArray, FloatArray, IntArray
 
-#: Records per third below which a drift of entropy cannot be told from noise.
+#: Fewest records per third that tell a drift of entropy from noise.
 LEAST = 6
-#: Records per third from which the calmer third alone tells the noise.
+#: Records per third from which on the calmer third alone gives the noise.
 ENOUGH = 10
-#: Share of the entropy that counts as one standard error at least: six of them are a tenth of a per cent, which starved
-#: steps stay below and learning passes within a few updates (measured in this project's lab).
+#: Smallest standard error, as a share of the entropy. Six of them are about a tenth of a per cent: starved steps stay
+#: below that, and learning exceeds it within a few updates (measured in this project's lab).
 CREEP = 2e-4
-#: Below this entropy (nats) all other choices together have a probability of about a thousandth, and so much at most a
-#: step may change the log-prob of nearly every sample: a KL of 5e-7, which is no movement (signals.movement).
+#: Entropy (nats) below which a policy counts as deterministic: all other choices together have a probability of about a
+#: thousandth. A step changes the log-prob of nearly every sample by no more than that, a KL of 5e-7 (`STILL_KL`).
 DETERMINISTIC = 0.01
 
 
 def while_alive(view: RunView, series: Series) -> Series:
-    """Return a series of the policy's movement without the records in which the policy always acts alike.
+    """Return a series of the policy's movement, NaN in the records in which the policy is deterministic.
 
-    Nothing is seen to move there, whatever the update does: a ratio of 1 is a theorem, as with one update per batch.
-    The update that made the policy deterministic stays.
+    A deterministic policy has ratio 1 whatever the update does. The update that made it deterministic is kept.
     """
     entropy = beside(series, view.run.series.get("entropy"))
     if entropy is None or not len(entropy):
@@ -59,8 +58,8 @@ def weight_motion(view: RunView) -> Series | None:
 def policy_drift(view: RunView) -> Fact | None:
     """Return how far entropy moved between the first and the last third of the run, in standard errors.
 
-    The entropy of a frozen policy only scatters with its states, so its thirds agree; source: two-sample comparison of
-    means with the variance inside the calmer third. A constant entropy is a drift of 0.
+    The entropy of a frozen policy only scatters with its states, so that its thirds agree. Source: two-sample
+    comparison of means with the variance inside the calmer third. The drift of a constant entropy is 0.
     """
     series = view.run.series.get("entropy")
     values = finite_of(series.values) if series is not None else np.empty(0)
@@ -74,14 +73,15 @@ def policy_drift(view: RunView) -> Fact | None:
 
 
 def _standard_errors(first: FloatArray, last: FloatArray, resolution: float) -> float:
+    """Return the difference of two means over its standard error; NaN if that overflows."""
     gap = abs(mean_of(last) - mean_of(first))
     noise = sorted((variance_of(first, ddof=1), variance_of(last, ddof=1)))
-    # A policy that stands still scatters alike in both thirds; one that collapses within a third does so by its drift.
+    # A frozen policy scatters alike in both thirds; the scatter of a third with a collapse is the drift itself.
     pooled = (noise[0] + (noise[0] if len(first) >= ENOUGH else noise[1])) / len(first)
-    # Rounding hides scatter below the last digit; a creep that averages make visible is no learning.
+    # Rounding hides scatter below the last digit, and a creep that only averages reveal is no learning.
     floor = resolution + CREEP * max(abs(mean_of(first)), 1e-3)
     error = math.hypot(math.sqrt(pooled), floor)
-    return gap / error if math.isfinite(error) else math.nan  # squares that overflow tell nothing
+    return gap / error if math.isfinite(error) else math.nan  # the squares may overflow
 
 
 #: Lowest learning rates in common use: control (rsl_rl's lower bound), language models (full fine-tuning with RL).
@@ -92,7 +92,7 @@ LOWEST_USUAL = {"control": 1e-5, "language": 1e-7}
 def kl_size(view: RunView) -> Series | None:
     """Return |KL| of the old policy to the new one per record, in nats; else half the variance of the ratio.
 
-    Second order of KL around ratio 1: KL = Var(r)/2 (Schulman 2020, Approximating KL Divergence).
+    KL = Var(r)/2 is the second order of KL around ratio 1 (Schulman 2020, Approximating KL Divergence).
     """
     kl = view.run.series.get("approx_kl")
     if kl is not None and len(kl):
@@ -113,9 +113,9 @@ def kl_size(view: RunView) -> Series | None:
 
 @statistic("learning_rate")
 def rate_over_usual(view: RunView) -> Fact | None:
-    """Return the top of the learning rate over the lowest one in common use: 1e-5 for control, 1e-7 for language.
+    """Return the largest learning rate over the lowest one in common use: 1e-5 for control, 1e-7 for language.
 
-    The top, since rates are told as what a schedule starts from or warms up to.
+    Recommended rates are what a schedule starts from or warms up to, so the largest one is compared.
     """
     rate: Series | Fact | None = view.series("learning_rate")
     if rate is None and view.configured("learning_rate"):
@@ -127,7 +127,7 @@ def rate_over_usual(view: RunView) -> Fact | None:
         if not len(known) or median(known) <= exact:
             return None  # zero, or zero in print
         if len(known) > 1 and bool((np.diff(known) > 0).all()):
-            return None  # still warming up: nobody knows to what
+            return None  # still warming up to an unknown rate
         value = float(known.max())
     else:
         value = float(rate.value) if isinstance(rate.value, int | float) else math.nan
@@ -152,24 +152,25 @@ def advantage_link(view: RunView) -> Fact | None:
     return fact(z, logged, says, "standard errors")
 
 
-#: Rollout batches before the fall, and after it: Adam's memory of a gradient is 1000 steps, some tens of batches.
+#: Batches compared before and after a fall, and fewest after it: Adam remembers 1000 steps, some tens of batches.
 BEFORE, AFTER, LEAST_AFTER = 5, 20, 15
-#: One odd batch in five may be small before; one in five large after.
+#: Share of the batches after a fall that may be large.
 ODD = 0.2
-#: Entropy that is left after the fall: a policy that has become sure of itself moves little however large its steps.
+#: Share of the entropy left after a fall: a nearly deterministic policy moves little, however large its steps.
 ALIVE = 0.7
-#: Most batches that are looked at one by one; of a longer run each is several.
+#: Most points that a run is divided into; in a longer run each is the mean of several batches.
 MOST = 400
-#: KL (nats) below which updates have ceased rather than shrunk.
+#: KL (nats) below which updates have stopped rather than become smaller.
 CEASED = 1e-9
 
 
 @statistic("approx_kl+entropy", "ratio_std+entropy")
 def movement_cliff(view: RunView) -> Fact | None:
-    """Return how many times larger the KL of updates was before the sharpest fall that lasts; 1 where there is none.
+    """Return how many times larger the KL of updates was before the sharpest fall that lasts; 1 if there is none.
 
-    The second smallest KL of five batches against the KL that four in five of the next twenty stay below, both over
-    the square of the learning rate, to which KL is proportional. Falls to nothing, and falls with the entropy, are 1.
+    The second smallest KL of five batches is divided by the KL that four in five of the next twenty stay below. Both
+    are over the square of the learning rate, to which KL is proportional. Falls to 0, and falls with the entropy, count
+    as 1.
     """
     size, entropy = view.series("kl_size"), view.run.series.get("entropy")
     if size is None or entropy is None:
@@ -186,21 +187,21 @@ def movement_cliff(view: RunView) -> Fact | None:
     lasting = (
         (float(falls[place]), at)
         for place in ordered.tolist()
-        if _ceased_not(kl, at := place + BEFORE) and _entropy_left(entropy, steps, at) > ALIVE
-    )  # few are asked
+        if _updates_go_on(kl, at := place + BEFORE) and _entropy_left(entropy, steps, at) > ALIVE
+    )
     value, at = next(lasting, (1.0, 0))
     says = f"{size.raw} is {value:.3g} times smaller after step {steps[at]:.0f} than before, and stays so"
     return fact(max(1.0, value), size, says, "times")
 
 
 def _records_per_batch(view: RunView, size: Series) -> int:
-    """Trainers that log each optimizer step log rewards once per batch."""
+    """Return the records per rollout batch: trainers that log each optimizer step log rewards once per batch."""
     reward = reward_series(view)
     return max(1, round(len(size) / len(reward))) if reward is not None and len(reward) else 1
 
 
 def _rate(view: RunView, steps: FloatArray) -> FloatArray:
-    """Return the learning rate at each step over its largest; 1 where it is not logged."""
+    """Return the learning rate at each step over its largest; 1 if it is not logged."""
     rate = view.run.series.get("learning_rate")
     known = np.isfinite(rate.values) & (rate.values > 0) if rate is not None else np.zeros(0, dtype=bool)
     if rate is None or not known.any():
@@ -211,7 +212,7 @@ def _rate(view: RunView, steps: FloatArray) -> FloatArray:
 
 
 def _falls(values: FloatArray) -> FloatArray:
-    """Return the fall at each batch that has enough before and after it; 1 where one of those is not finite."""
+    """Return the fall at each batch that has enough before and after it; 1 if one of those is not finite."""
     count = len(values) - BEFORE - LEAST_AFTER
     known = np.isfinite(values)
     sound = values if known.all() else np.where(known, values, 0.0)
@@ -229,17 +230,18 @@ def _falls(values: FloatArray) -> FloatArray:
     return falls
 
 
-def _ceased_not(kl: FloatArray, at: int) -> bool:
+def _updates_go_on(kl: FloatArray, at: int) -> bool:
+    """Return whether updates go on after a fall, with a KL above rounding."""
     after = kl[at + 1 : at + 1 + AFTER]
     return bool(np.isfinite(after).all()) and median(after) > CEASED
 
 
 def _entropy_left(entropy: Series, steps: FloatArray, at: int) -> float:
-    """Return the median entropy of the batches after over that of the batches before."""
+    """Return the median entropy of the batches after a fall over that of the batches before."""
     end = steps[min(at + AFTER, len(steps) - 1)]
-    held = entropy.axis.steps
-    begins, ends = np.searchsorted(held, [steps[at - BEFORE], steps[at]])
-    later, last = np.searchsorted(held, [steps[at], end], side="right")
+    logged = entropy.axis.steps
+    begins, ends = np.searchsorted(logged, [steps[at - BEFORE], steps[at]])
+    later, last = np.searchsorted(logged, [steps[at], end], side="right")
     before, after = entropy.values[begins:ends], entropy.values[later:last]
     before, after = finite_of(before), finite_of(after)
     if not len(before) or not len(after) or not median(before) > 0:
@@ -247,13 +249,13 @@ def _entropy_left(entropy: Series, steps: FloatArray, at: int) -> float:
     return median(after) / median(before)
 
 
-#: A burst stands at least this many times above the record before it, and ends where it has fallen by as much.
+#: A burst is at least this many times the record before it, and ends where it has fallen by the same factor.
 TIMES = 5.0
-#: After a burst the level is what it was, up to this factor; a reference that is replaced starts again at 0 instead.
+#: Factor up to which the level after a burst is the level before; after a replaced reference it is 0 instead.
 LEVEL = 5.0
-#: What climbs has most of its height ahead where it begins; a burst has reached this share of it.
+#: Share of its height that a burst reaches at once; a climb begins with less.
 AT_ONCE = 0.5
-#: Bursts closer than these records are one: the batch that brought them is trained on several times.
+#: Bursts closer than this many records are one, as a batch is trained on several times.
 APART = 8
 
 
@@ -261,24 +263,24 @@ APART = 8
 def reference_kl_burst(view: RunView) -> Fact | None:
     """Return by which factor k3 to the reference leaps within a record and comes back, in the second largest burst.
 
-    A policy does not leave its reference for a batch and return: a few tokens of that batch lead the exponential of
-    k3. The second largest, as one may be an odd batch; 0 where there are fewer. None for other estimators, which have
-    no exponential, and below 24 records.
+    A policy does not leave its reference for a batch and return: a few tokens of that batch dominate the exponential of
+    k3. The largest may be one odd batch; 0 if there are fewer than two. None for other estimators, which have no
+    exponential, and below 24 records.
     """
     kl = view.run.series.get("ref_kl")
     if kl is None or kl.estimator != "k3" or np.isfinite(kl.values).sum() < 24:
         return None
-    found = bursts(finite_of(kl.values))
-    second = found[1] if len(found) > 1 else 0.0
-    says = f"{kl.raw} leaps by more than a factor of {TIMES:g} and back {len(found)} times in {len(kl)} records"
+    factors = bursts(finite_of(kl.values))
+    second = factors[1] if len(factors) > 1 else 0.0
+    says = f"{kl.raw} leaps by more than a factor of {TIMES:g} and back {len(factors)} times in {len(kl)} records"
     return fact(second, kl, says, "times", how="observed")
 
 
 def bursts(values: FloatArray) -> list[float]:
-    """Return the factors of separate bursts, the largest first: up within a record, and back to the level before.
+    """Return the factors of separate bursts, largest first: up within a record, and back to the level before.
 
-    A factor is that over the level before, or over the median where that is more: near a reference that was just
-    synced any number is many times the one before.
+    A factor is the burst over the level before it, or over the median if that is larger: next to a reference that was
+    just synced, any number is many times the one before.
     """
     starts = np.flatnonzero((values[:-1] > 0) & (values[1:] > TIMES * values[:-1])) + 1
     back = starts[_come_back(values, starts)].tolist()
@@ -288,7 +290,7 @@ def bursts(values: FloatArray) -> list[float]:
 
 
 def _come_back(values: FloatArray, starts: IntArray) -> BoolArray:
-    """Tell of each start whether values fall from its level to the one before it, and rise no further until then."""
+    """Return for each start whether values fall back to the level before it without rising further first."""
     ends = _first_below(values, starts, values[starts] / TIMES)
     above = _first_below(-values, starts, -values[starts] / AT_ONCE)
     before, there = values[starts - 1], values[np.minimum(ends, len(values) - 1)]
@@ -297,44 +299,45 @@ def _come_back(values: FloatArray, starts: IntArray) -> BoolArray:
 
 
 def _first_below(values: FloatArray, starts: IntArray, bounds: FloatArray) -> IntArray:
-    """Return, for each start, where the first value from there on lies that is below its bound; else their number.
+    """Return, for each start, the index of the first value from there on that is below its bound; else their number.
 
-    From the end on only those are kept that lie below all between: they are in order, and one is found by bisection.
+    Values are visited from the last to the first, and only those below all values between them and the start are kept.
+    These are sorted, so the first one below a bound is found by bisection.
     """
-    found = np.full(len(starts), len(values))
-    held, stop = values.tolist(), len(values)
+    firsts = np.full(len(starts), len(values))
+    listed, stop = values.tolist(), len(values)
     least: list[float] = []
     behind: list[int] = []
     for at in range(len(starts) - 1, -1, -1):
         first = int(starts[at])
         for place in range(stop - 1, first - 1, -1):
-            while least and least[-1] >= held[place]:
+            while least and least[-1] >= listed[place]:
                 least.pop()
                 behind.pop()
-            least.append(held[place])
+            least.append(listed[place])
             behind.append(place)
         stop = first
         below = bisect_left(least, bounds[at])
         if below:
-            found[at] = behind[below - 1]
-    return found
+            firsts[at] = behind[below - 1]
+    return firsts
 
 
-#: Records that a statement about a whole run needs.
+#: Fewest records of a run for its spread of KL.
 FEWEST = 20
-#: Entropy that moves by less than this share of its start stands still.
+#: Share of its start by which an entropy may change and still be constant.
 STILL = 0.05
-#: KL below which the number format's noise is of one size as well (nats).
+#: KL (nats) below which rounding is of one size as well.
 NOISE = 1e-6
 
 
 @statistic("approx_kl+entropy")
 def steady_kl_spread(view: RunView) -> Fact | None:
-    """Return the ninth over the first decile of the KL per update, where entropy stands still; 100 where it moves.
+    """Return the ninth over the first decile of the KL per update if entropy is constant; 100 if it changes.
 
-    Steps along a gradient grow and shrink with advantages and distance; noise of a fixed size moves the policy by the
-    same KL each time, and leads nowhere. None below 1e-6 nats, where number formats do that, and in control tasks: a
-    policy that has got as far as it gets, or was resumed there, goes on by steps of one size.
+    Steps along a gradient grow and shrink with advantages and distance. Noise of a fixed size moves the policy by the
+    same KL each time, and in no direction. None below 1e-6 nats, where rounding has the same effect, and in control
+    tasks: a policy that has converged, or was resumed after that, goes on by steps of one size.
     """
     kl, entropy = view.run.series.get("approx_kl"), view.run.series.get("entropy")
     if kl is None or entropy is None or view.kind.samples.value == "episodes":

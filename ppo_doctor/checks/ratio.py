@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
     from ppo_doctor.model.run import Axis, BoolArray, FloatArray, IntArray
 
-#: Share of its choices that a policy may have changed over the run behind the digits that are printed.
+#: Share of its choices that a policy may have changed during the run without a trace in the printed digits.
 HIDDEN = 0.01
-#: Logarithm of the choices that a policy has at most where an entropy is compared with the share that changed.
+#: Logarithm of the most choices that a policy is assumed to have in the bound on its entropy.
 MOST_CHOICES = 4.0
 #: Metrics that are at their identity value exactly when new and old log-probs agree on every sample.
 IDENTITIES = (
@@ -42,46 +42,46 @@ IDENTITIES = (
 def ratio_departure(view: RunView) -> Series | None:
     """Return the largest distance of any ratio metric from its value at identity, per record.
 
-    0, also where rounding alone explains it, means that the new log-probs were compared with themselves, or that
-    nothing moved. A mean alone (k1, the ratio's mean) is used only beside another, since it may cancel to its identity.
-    A policy that always acts alike has ratio 1 by that, so its records are left out.
+    A distance of 0, also one within rounding, means that the new log-probs were compared with themselves, or that
+    nothing moved. A mean (k1, the mean ratio) counts only together with another metric, since it may cancel to its
+    identity. Records of a deterministic policy are left out, because its ratio is always 1.
     """
-    held = [(s, at) for name, at in IDENTITIES if (s := view.run.series.get(name)) is not None and len(s)]
-    if not held or held[0][0].name in ("ratio_mean", "approx_kl_k1"):
+    identities = [(s, at) for name, at in IDENTITIES if (s := view.run.series.get(name)) is not None and len(s)]
+    if not identities or identities[0][0].name in ("ratio_mean", "approx_kl_k1"):
         return None
-    first = held[0][0]
-    together = [(here, at) for s, at in held if (here := beside(first, s)) is not None]
-    values = reduce(np.fmax, (_off(s, at) for s, at in together))  # fmax passes over NaN
+    first = identities[0][0]
+    aligned = [(here, at) for s, at in identities if (here := beside(first, s)) is not None]
+    values = reduce(np.fmax, (_off(s, at) for s, at in aligned))  # fmax passes over NaN
     departure = Series(
         name="ratio_departure",
-        raw=", ".join(s.raw if at == 0 else f"{s.raw} - 1" for s, at in together),
+        raw=", ".join(s.raw if at == 0 else f"{s.raw} - 1" for s, at in aligned),
         axis=first.axis,
         values=values,
-        resolution=_resolution(view, [s for s, _ in together]),
+        resolution=_resolution(view, [s for s, _ in aligned]),
         how="computed",
     )
     return while_alive(view, departure)
 
 
-def _resolution(view: RunView, held: list[Series]) -> Resolution:
-    """Return how exactly a distance from identity is known: exactly, where no print could hide what the policy moved.
+def _resolution(view: RunView, logged: list[Series]) -> Resolution:
+    """Return the resolution of a distance from identity: exact if the digits cannot hide what the policy moved.
 
-    An update changes at most √(KL/2) of the choices (Pinsker), and half as much as its ratios deviate. A share T of
-    the choices that changed changes an entropy by T ln(n) - T ln(T) - (1 - T) ln(1 - T) at most (Fannes, Audenaert).
+    An update changes at most √(KL/2) of the choices (Pinsker), and at most half the deviation of its ratios. A share T
+    of changed choices changes an entropy by at most T ln(n) - T ln(T) - (1 - T) ln(1 - T) (Fannes, Audenaert).
     """
     moved = view.fact("moves_apart_from_ratio")
     hidden = (
         len(s) * (math.sqrt(s.resolution.absolute / 2) if s.name == "approx_kl" else s.resolution.absolute / 2)
-        for s in held
+        for s in logged
     )
     share = min(hidden)
     if moved is not None and moved.value == 1 and (share < HIDDEN or _entropy_within(share) < _entropy_moved(view)):
         return EXACT
-    return Resolution(absolute=max(s.resolution.absolute for s in held))
+    return Resolution(absolute=max(s.resolution.absolute for s in logged))
 
 
 def _entropy_within(share: float) -> float:
-    """Return by how much an entropy can differ at most where so much of the choices changed, in nats."""
+    """Return the largest possible change of an entropy, in nats, for a share of changed choices."""
     if share >= 0.5:
         return math.inf
     rest = -share * math.log(share) - (1 - share) * math.log(1 - share) if share > 0 else 0.0
@@ -89,7 +89,7 @@ def _entropy_within(share: float) -> float:
 
 
 def _entropy_moved(view: RunView) -> float:
-    """Return how far apart the entropies of the first and the last quarter lie, in nats."""
+    """Return the difference of the median entropies of the first and the last quarter, in nats."""
     entropy = view.run.series.get("entropy")
     known = finite_of(entropy.values) if entropy is not None else np.zeros(0)
     part = len(known) // 4
@@ -97,7 +97,7 @@ def _entropy_moved(view: RunView) -> float:
 
 
 def _off(series: Series, identity: float) -> FloatArray:
-    """Return how far a metric is from its value at identity: 0 where rounding explains it, NaN where it is unknown."""
+    """Return how far a metric is from its value at identity: 0 within rounding, NaN if unknown."""
     off = np.where(series.at(identity), 0.0, np.abs(series.values - identity))
     known = np.isfinite(off)
     return off if known.all() else np.where(known, off, np.nan)
@@ -109,18 +109,18 @@ def ratio_trace(view: RunView) -> Series | None:
     return view.series("ratio_departure") or view.run.series.get("clip_fraction")
 
 
-#: Loss beside which float32 (2^-23 of it) does not hold the thousandths that a step changes.
+#: Loss above which float32 (2^-23 of it) does not resolve the thousandths by which a step changes it.
 FLOAT_SHOWS = 1e4
-#: Steps of a pass of which more do not count.
+#: Most steps of a pass that are counted.
 MANY_STEPS = 8.0
 
 
 @statistic("loss+reward_mean")
 def loss_change_within_batch(view: RunView) -> Series | None:
-    """Return |loss - loss one pass earlier| over the root of a pass's steps (TRL GRPO, one record per optimizer step).
+    """Return |loss - loss one pass earlier| over the root of a pass's steps (TRL GRPO, a record per optimizer step).
 
-    With ratio 1 and no KL term the surrogate of a batch does not depend on the weights, so it repeats bitwise. With a
-    KL term it does, and a repeat says something else: NaN there.
+    With ratio 1 and no KL term the surrogate of a batch does not depend on the weights, so the loss repeats bitwise. A
+    KL term depends on them, so a repeat has another reason there, and is NaN.
     """
     change = _change_within_batch(view, "loss")
     if change is None:
@@ -136,6 +136,7 @@ def loss_change_within_batch(view: RunView) -> Series | None:
 
 
 def _change_within_batch(view: RunView, name: str) -> Series | None:
+    """Return the change of a metric from one pass over a batch to the next; None if passes do not repeat batches."""
     series = view.run.series.get(name)
     lag = _pass_length(view)
     if series is None or lag is None or not len(series):
@@ -181,6 +182,7 @@ def _batch_of(view: RunView, series: Series) -> IntArray:
 
 
 def _alive(view: RunView, batch: IntArray) -> BoolArray:
+    """Return which records belong to a batch whose advantages are not all 0."""
     spread = view.series("advantage_spread")
     if spread is None or not len(spread):
         return np.ones(len(batch), dtype=bool)
@@ -188,14 +190,14 @@ def _alive(view: RunView, batch: IntArray) -> BoolArray:
     return np.asarray(~spread.at(0)[index])
 
 
-#: Times that a variance is too small: above 1 it refutes; 4 leave a factor of 2 in the mean for padding and rounding.
+#: Factor by which a variance has to be too small: 1 in theory; 4 leaves a factor of 2 in the mean for padding.
 REFUTES = 4
-#: Mean distances of a Gaussian in its deviation, and, at least, in the largest of a minibatch.
+#: Deviation of a Gaussian, and least largest distance of a minibatch, in mean distances.
 DEVIATION, LARGEST = (np.pi / 2) ** 0.5, 3.0
 
 
 class _Places(NamedTuple):
-    """Which records begin a batch, which a later epoch of it, and which come behind the first of any epoch."""
+    """Masks of the records that begin a batch or a later epoch of it, and that follow the first of any epoch."""
 
     batch: BoolArray
     epoch: BoolArray
@@ -206,18 +208,18 @@ class _Places(NamedTuple):
 def batch_start_ratio_dev(view: RunView) -> Series | None:
     """Return the largest |ratio - 1| at the first minibatch of each batch, else the ratio's spread there.
 
-    A mean distance that is logged of that minibatch is a third of it, or less. Of a log that only tells the mean ratio
-    and the variance of its means over minibatches it is |mean - 1| where that variance is too small for the first of
-    them to have been at 1, and else unknown.
+    A mean distance that is logged for that minibatch is taken three times, as the least that its largest can be. If the
+    log has only the mean ratio and the variance of its means over minibatches, the result is |mean - 1| where that
+    variance is too small for a first minibatch at ratio 1, and NaN elsewhere.
     """
-    found = _where("batch", _departure(view), "batch_start_ratio_dev")
-    if found is None and (mean := _logged_mean(view)) is not None:
+    direct = _where("batch", _departure(view), "batch_start_ratio_dev")
+    if direct is None and (mean := _logged_mean(view)) is not None:
         return replace(mean, name="batch_start_ratio_dev", values=LARGEST * mean.values, how="computed")
-    off, times = view.series("mean_ratio_off"), view.series("first_cell_off")
-    times = beside(off, times)
-    if found is not None or off is None or times is None:
-        return found
-    return replace(off, name="batch_start_ratio_dev", values=np.where(times.values > REFUTES, off.values, np.nan))
+    off, factors = view.series("mean_ratio_off"), view.series("first_cell_off")
+    factors = beside(off, factors)
+    if direct is not None or off is None or factors is None:
+        return direct
+    return replace(off, name="batch_start_ratio_dev", values=np.where(factors.values > REFUTES, off.values, np.nan))
 
 
 @statistic("epoch_start_ratio_dev")
@@ -228,13 +230,13 @@ def epoch_start_ratio_dev(view: RunView) -> Series | None:
 
 @statistic("within_epoch_ratio_dev")
 def within_epoch_ratio_dev(view: RunView) -> Series | None:
-    """Return the largest |ratio - 1| behind the first minibatch of any epoch, else its spread."""
+    """Return the largest |ratio - 1| after the first minibatch of any epoch, else its spread."""
     return _where("within", _departure(view), "within_epoch_ratio_dev")
 
 
 @statistic("passes_logratio_std", "first_ratio_dev")
 def passes_logratio_std(view: RunView) -> Series | None:
-    """Return the spread of the log-ratio (nats) at the first minibatch of each batch: that of the ratio, nearly."""
+    """Return the spread of the log-ratio (nats) at the first minibatch of each batch, by that of the ratio."""
     mean = _logged_mean(view)
     if mean is not None:
         return replace(mean, name="passes_logratio_std", values=DEVIATION * mean.values, how="computed")
@@ -242,13 +244,13 @@ def passes_logratio_std(view: RunView) -> Series | None:
 
 
 def _logged_mean(view: RunView) -> Series | None:
-    """Return the mean distance of the ratio from 1 at first minibatches, where a log holds it."""
+    """Return the mean distance of the ratio from 1 at first minibatches; None if it is not logged."""
     mean = view.run.series.get("first_ratio_dev")
     return None if mean is None else while_alive(view, mean)
 
 
 def _spread(view: RunView) -> Series | None:
-    """Return the ratio's standard deviation; to the second order that is the root of twice the KL."""
+    """Return the ratio's standard deviation, or to second order the root of twice the KL; None if neither is logged."""
     kl, spread = view.series("kl_size"), view.run.series.get("ratio_std")
     if spread is not None and len(spread):
         return while_alive(view, replace(spread, values=np.abs(spread.settled)))
@@ -259,21 +261,21 @@ def _spread(view: RunView) -> Series | None:
 
 
 def _departure(view: RunView) -> Series | None:
-    """Return the ratio's distance from 1 by its extremes, and by its spread, which may be printed more finely."""
+    """Return the ratio's distance from 1 by its extremes and its spread, which may be printed more finely."""
     spread, high = _spread(view), view.run.series.get("ratio_max")
     low = beside(high, view.run.series.get("ratio_min"))
     if high is None or low is None or not len(high):
         return spread
-    held = [replace(one, values=np.where(one.at(1), 0.0, np.abs(one.values - 1))) for one in (high, low)] + [
+    distances = [replace(one, values=np.where(one.at(1), 0.0, np.abs(one.values - 1))) for one in (high, low)] + [
         one for one in (beside(high, spread),) if one is not None
     ]
-    finest = Resolution(absolute=min(one.resolution.absolute for one in held))
-    values = np.fmax.reduce([one.values for one in held])
+    finest = Resolution(absolute=min(one.resolution.absolute for one in distances))
+    values = np.fmax.reduce([one.values for one in distances])
     return while_alive(view, replace(high, values=values, resolution=finest))
 
 
 def _where(place: str, series: Series | None, name: str) -> Series | None:
-    """Return the records of a series that stand at a place of the update; None where the log does not tell it."""
+    """Return the records of a series at one of `_Places`; None if there are none or minibatches are not numbered."""
     places = _places(series.axis) if series is not None else None
     rows = np.flatnonzero(getattr(places, place)) if places is not None else np.zeros(0, dtype=np.int64)
     if series is None or not len(rows):
@@ -282,7 +284,7 @@ def _where(place: str, series: Series | None, name: str) -> Series | None:
 
 
 def _places(axis: Axis) -> _Places | None:
-    """Return the places of the records of an update that has several; a batch that lacks its start has none."""
+    """Return the places of the records of an update of several; a batch without its first record has no start."""
     if axis.update is None or axis.minibatch is None or not len(axis):
         return None
     opens = _changes(axis.update)
@@ -302,8 +304,8 @@ def _changes(numbers: IntArray) -> BoolArray:
 def kl_over_noise(view: RunView) -> Series | None:
     """Return |KL| of an update over what float32 rounding alone makes of two equal policies, per record.
 
-    A log-prob of size h, for which entropy stands, carries half a float32 unit of h per rounding, so that log-ratios
-    scatter by `rounding.LOG_RATIO`·max(1, h). None for a log that rounds more coarsely than that.
+    Each rounding of a log-prob of size h, estimated by the entropy, is half a float32 unit of h, so that log-ratios
+    scatter by `arrays.LOG_RATIO`·max(1, h). None if the log rounds more coarsely than that.
     """
     size = view.series("kl_size")
     if size is None:
@@ -340,7 +342,7 @@ CLAMPS = (20.0, 10.0)
 
 @statistic("ref_kl+ref_kl_target")
 def reference_kl_over_target(view: RunView) -> Series | None:
-    """Return the KL to the reference over the target that the configuration sets for it."""
+    """Return the KL to the reference over the configured target."""
     kl, target = view.run.series.get("ref_kl"), view.given("ref_kl_target")
     if kl is None or not len(kl) or not target or target <= 0:
         return None
@@ -349,23 +351,23 @@ def reference_kl_over_target(view: RunView) -> Series | None:
     )
 
 
-#: A mean of ratios or of k3 from which on a few samples make it up: beside them the others, near 1, are rounding.
+#: Mean ratio or k3 above which a few samples make up the mean, and the others are negligible.
 HEAVY = 100.0
-#: A mean k2 (nats) that no trust region allows, while one sample at e^20 in 800 reaches it.
+#: Mean k2 (nats) that no trust region allows, but that one sample in 800 at a ratio of e^20 reaches.
 HEAVY_K2 = 0.25
-#: How near to whole multiples of one number; how many of them; how many records tell.
+#: Largest distance from a whole multiple, largest multiple, and fewest heavy records.
 FIT, MOST, FEWEST = 0.01, 60, 5
-#: Share of a heavy k2 that is left to the other samples: little, and less than nothing by rounding alone.
+#: Bounds of the share of a heavy k2 that is left to the other samples; rounding can make it negative.
 LEAST_LEFT, MOST_LEFT = -0.01, 0.02
 
 
 @statistic("ratio_mean", "approx_kl", "approx_kl+approx_kl_k1")
 def clamped_share(view: RunView) -> Fact | None:
-    """Return the share of records with a heavy mean that ratios at one clamp c make up; 0 where none is heavy.
+    """Return the share of records with a heavy mean that ratios at one clamp c explain; 0 if too few are heavy.
 
     Of N samples m at the clamp add m·(e^c - 1 - c)/N to a mean k3 and m·e^c/N to a mean ratio, so that heavy means are
-    whole multiples of one number. They add m·c²/2N to k2 and m·c/N to |k1|, so that k2/|k1| is c/2 but for what the
-    others add to k2, and to k1 (Schulman 2020, Approximating KL Divergence, for the estimators).
+    whole multiples of one number. They add m·c²/2N to k2 and m·c/N to |k1|, so that k2/|k1| is c/2, apart from what the
+    others add to both (Schulman 2020, Approximating KL Divergence, for the estimators).
     """
     series = view.run.series
     kl, ratio = series.get("approx_kl"), series.get("ratio_mean")
@@ -389,7 +391,7 @@ def _fact(series: Series, fits: FloatArray) -> Fact:
 
 
 def _counted(values: FloatArray) -> FloatArray:
-    """Tell of each heavy value whether it is a whole multiple of the one number that suits most of them."""
+    """Return, for each heavy value, 1 if it is a whole multiple of the number that fits most of them, else 0."""
     heavy = values[np.isfinite(values) & (values > HEAVY)]
     if len(heavy) < FEWEST:
         return np.zeros(len(heavy))
@@ -397,16 +399,17 @@ def _counted(values: FloatArray) -> FloatArray:
 
 
 def _multiples(values: FloatArray, unit: float) -> FloatArray:
+    """Return, for each value, 1 if it is a whole multiple of `unit`, else 0."""
     times = values / unit
     fits: FloatArray = ((np.abs(times - np.round(times)) < FIT) & (times < MOST)).astype(np.float64)
     return fits
 
 
 def _proportional(k2: FloatArray, k1: FloatArray) -> FloatArray:
-    """Tell of each heavy k2 whether samples at the usual clamp, at ratios above 1, leave next to nothing to the others.
+    """Return, for each heavy k2, 1 if samples at the usual clamp leave next to nothing to the others, else 0.
 
-    The others add the same o to both, as after any small step: k2 = p·c²/2 + o and k1 = o - p·c, for a share p at the
-    clamp, so that o = (k2 + k1·c/2)/(1 + c/2).
+    The clamped ratios are above 1. The others add the same o to both, as after any small step: k2 = p·c²/2 + o and k1 =
+    o - p·c, for a share p at the clamp, so that o = (k2 + k1·c/2)/(1 + c/2).
     """
     heavy = np.isfinite(k1) & np.isfinite(k2) & (k2 > HEAVY_K2)
     half = CLAMPS[0] / 2

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import Series
     from ppo_doctor.model.words import ConfigValue
 
-#: Metrics and settings of steps of episodes, which completions do not have.
+#: Metrics and settings of runs on steps of episodes, which runs on completions do not have.
 OF_STEPS = frozenset(
     {
         *("episode_return", "episode_return_min", "episode_return_max", "episode_length", "env_steps"),
         *("total_env_steps", "action_std", "num_envs", "rollout_steps"),
     }
 )
-#: Metrics and settings of completions, which steps of episodes do not have.
+#: Metrics and settings of runs on completions, which runs on steps of episodes do not have.
 OF_COMPLETIONS = frozenset(
     {
         *("response_length", "response_length_min", "response_length_max", "max_response_length", "num_tokens"),
@@ -38,14 +38,14 @@ OF_COMPLETIONS = frozenset(
         *("reward_group_std", "num_generations", "end_tokens"),
     }
 )
-#: Metrics and settings of a critic, which methods that compare the answers to a prompt do without.
+#: Metrics and settings of a critic, which methods that compare the completions of a prompt do not have.
 OF_CRITICS = frozenset(
     {
         *("value_loss", "value_clip_fraction", "explained_variance", "values_mean", "values_std", "critic_grad_norm"),
         *("returns_mean", "returns_std", "clip_range_vf", "gae_lambda", "critic_warmup"),
     }
 )
-#: What only an engine beside the trainer, or the comparison with it, makes: it differs, or has an older policy.
+#: Metrics that exist only with a rollout engine beside the trainer, whose policy differs or is older.
 OF_ENGINES = frozenset(
     {
         *("rollout_kl", "rollout_logp_diff", "rollout_logp_diff_max", "rollout_prob_diff", "rollout_prob_diff_max"),
@@ -53,9 +53,9 @@ OF_ENGINES = frozenset(
         *("policy_lag", "rollout_version"),
     }
 )
-#: Methods that compare the answers to a prompt.
+#: Methods that compare the completions of a prompt.
 WITHOUT_CRITIC = ("grpo", "rloo")
-#: Facet and value → the metrics and settings that only such a run has.
+#: Facet and value → metrics and settings that only such a run has.
 _ONLY_OF: Mapping[tuple[str, str], frozenset[str]] = MappingProxyType(
     {
         ("samples", "episodes"): OF_STEPS,
@@ -68,19 +68,19 @@ _ONLY_OF: Mapping[tuple[str, str], frozenset[str]] = MappingProxyType(
 
 
 def never_logged(view: RunView) -> frozenset[str]:
-    """Return the metrics and settings that a run of this kind cannot hold."""
+    """Return the metrics and settings that a run of this kind cannot have."""
     return _never(view.kind.known)
 
 
 def not_for(view: RunView, missing: tuple[str, ...]) -> str | None:
-    """Return why quantities (`series.X`, `fact.X`) are not missed in a run of this kind; None where they are."""
+    """Return why quantities (`series.X`, `fact.X`) do not apply to a run of this kind; None if they do."""
     facet = _foreign_to(view.kind.known, missing)
     return view.kind.excludes(dict([facet])) if facet else None
 
 
 @cache
 def _foreign_to(known: tuple[str | None, ...], missing: tuple[str, ...]) -> tuple[str, str] | None:
-    """Return the first facet that keeps a run from holding what these quantities need, with its value in such runs."""
+    """Return the facet, and its value in other runs, that these quantities need and this run does not have."""
     return next(((facet, value) for facet, value, names in _lacking(known) if _all_need(missing, names)), None)
 
 
@@ -97,24 +97,24 @@ def _never(known: tuple[str | None, ...]) -> frozenset[str]:
 
 
 def _all_need(missing: tuple[str, ...], never: frozenset[str]) -> bool:
-    """Tell whether one of the quantities has no way to be computed that does without all of `never`."""
+    """Return whether one of the quantities cannot be computed without a member of `never`."""
     return any(all(not never.isdisjoint(way) for way in ways(quantity)) for quantity in missing)
 
 
-#: How strong a witness is; see `Witness`.
+#: Strengths of a `Witness`.
 NAME, TRAINER, DECIDES = 1, 2, 3
-#: Words of keys and settings that only language models have, and those of engines that generate for them.
+#: Words of keys and settings of language models only, and names of engines that generate for them.
 _TEXT = frozenset({"tokenizer", "prompt", "prompts", "completions", "lora", "llm"})
 _ENGINES = frozenset({"vllm", "sglang"})
-#: Words of keys and settings that no language model has.
+#: Words of keys and settings that language models do not have.
 _WORLD = frozenset({"timestep", "timesteps", "gym", "obs", "observation", "observations"})
-#: Words of a key that holds what an episode brought.
+#: Words of keys of results of an episode.
 _EPISODE, _OUTCOME = ("episode", "episodes", "ep"), ("reward", "rewards", "rew", "return", "returns", "length", "len")
-#: Settings that name the environment; a bare "env" or "task" does so where its value is written as one.
+#: Settings that name the environment; "env" or "task" does so only with a value in the form of an environment's name.
 _ENVIRONMENT = frozenset({"env_id", "gym_id"})
 _MAYBE_ENVIRONMENT = frozenset({"env", "env_name", "environment", "task", "task_name", "task_id", "env_task"})
 _AS_ENVIRONMENT = r"[\w.:/@-]+-v\d+"
-#: Environments of Gymnasium → the actions to choose from, 0 where there is an action for each real number; first fit.
+#: Patterns of Gymnasium environments → number of discrete actions, 0 if actions are continuous; the first fit counts.
 _ACTIONS: tuple[tuple[str, int], ...] = (
     (r"continuous|pendulum|bipedalwalker|halfcheetah|hopper|walker2?d|\bant\b|humanoid|swimmer|reacher|pusher", 0),
     (r"bullet|carracing", 0),
@@ -126,18 +126,18 @@ _ACTIONS: tuple[tuple[str, int], ...] = (
     (r"procgen", 15),
     (r"\bale/|noframeskip|minatar", 18),
 )
-#: A Gaussian of deviation 1 has this entropy in nats for each action; how near the first entropy has to lie to a level.
+#: Entropy (nats) per dimension of a Gaussian of deviation 1, and tolerance of the first entropy, as a share.
 _UNIT_GAUSSIAN, _NEAR = 0.5 * math.log(2 * math.pi * math.e), 0.005
-#: Records whose entropy is so small a share of the highest: a density's would pass 0.
+#: Fewest records with an entropy below this share of the highest: a density's would pass 0.
 _SEVERAL, _SPENT = 5, 0.03
-#: Choices of a usual discrete action, and numbers in a usual Gaussian one.
+#: Numbers of discrete actions, and dimensions of Gaussian actions, that are usual.
 _CHOICES, _DIMENSIONS = range(2, 19), range(1, 9)
-#: Entropy (nats) below 0 that no rounding makes.
+#: Entropy (nats) that rounding does not explain below 0.
 _NEGATIVE = -1e-4
 
 
 def sample_kind(view: RunView) -> SampleKind:
-    """Return what kind of run it is; ask `RunView.kind`, which computes it once."""
+    """Return the kind of run; use `RunView.kind`, which computes it once."""
     samples = Facet(name="samples", witnesses=tuple(_samples(view)))
     return SampleKind(
         samples=samples,
@@ -149,17 +149,21 @@ def sample_kind(view: RunView) -> SampleKind:
 
 @statistic("response_length", "episode_return")
 def completions(view: RunView) -> Fact | None:
-    """Return 1 where the samples are completions of a language model, 0 where they are steps of episodes."""
+    """Return 1 if the samples are completions of a language model, 0 if they are steps of episodes."""
     facet = view.kind.samples
-    return None if facet.value is None else _told(facet, float(facet.value == "completions"), "completions", CONDITION)
+    return (
+        None if facet.value is None else _as_fact(facet, float(facet.value == "completions"), "completions", CONDITION)
+    )
 
 
 def _facet(name: str) -> Callable[[RunView], Fact | None]:
-    def told(view: RunView) -> Fact | None:
-        facet = view.kind.facet(name)
-        return None if facet.value is None else _told(facet, facet.value, name)
+    """Return a function that returns the value of a facet as a statistic."""
 
-    return told
+    def statistic_of_facet(view: RunView) -> Fact | None:
+        facet = view.kind.facet(name)
+        return None if facet.value is None else _as_fact(facet, facet.value, name)
+
+    return statistic_of_facet
 
 
 statistic("response_length", "episode_return", name="samples")(_facet("samples"))
@@ -168,13 +172,14 @@ statistic("value_loss", "explained_variance", name="critic")(_facet("critic"))
 statistic("rollout_logp_diff", "rollout_kl", name="rollout_engine")(_facet("rollout_engine"))
 
 
-def _told(facet: Facet, value: ConfigValue, name: str, unit: str = "") -> Fact:
+def _as_fact(facet: Facet, value: ConfigValue, name: str, unit: str = "") -> Fact:
     first, kind = facet.speaking[0], FACETS[facet.name][facet.value or ""]
     says = f"{facet.says}: {'samples are ' if facet.name == 'samples' else ''}{kind}"
     return Fact(name=name, value=value, how="observed", unit=unit, source=first.source, says=says)
 
 
 def _samples(view: RunView) -> Iterator[Witness]:
+    """Yield the witnesses of what samples are: completions or steps of episodes."""
     run = view.run
     kind = detection.samples_of(run.framework)
     if kind:
@@ -194,10 +199,11 @@ def _samples(view: RunView) -> Iterator[Witness]:
         if not _words(key).isdisjoint(_EPISODE) and not _words(key).isdisjoint(_OUTCOME):
             yield Witness(value="episodes", says=f"{key} is logged")
     for names, value in ((OF_COMPLETIONS, "completions"), (OF_STEPS - {"action_std"}, "episodes")):
-        yield from _held(view, names, value)
+        yield from _of_names(view, names, value)
 
 
 def _actions(view: RunView, samples: Facet) -> Iterator[Witness]:
+    """Yield the witnesses of whether actions are discrete or continuous."""
     if samples.value == "completions":
         yield Witness(value="discrete", says="a token is chosen among many", strength=samples.strength)
         return
@@ -214,7 +220,7 @@ def _actions(view: RunView, samples: Facet) -> Iterator[Witness]:
 
 
 def _of_environment(view: RunView) -> Iterator[Witness]:
-    """Yield what an environment's name says of its actions, and an entropy beyond what its choices allow."""
+    """Yield the kind of actions by an environment's name, and an entropy beyond what its choices allow."""
     entropy = view.run.series.get("entropy")
     for key, value in _environments(view):
         count = next((n for pattern, n in _ACTIONS if re.search(pattern, value.lower())), None)
@@ -228,19 +234,20 @@ def _of_environment(view: RunView) -> Iterator[Witness]:
 
 
 def _of_settings(view: RunView) -> Iterator[Witness]:
+    """Yield the kind of actions by the names and values of settings."""
     for key, value in view.run.config_raw.items():
         words = _words(key)
         if isinstance(value, bool) and "continuous" in words:
             yield Witness(value="continuous" if value else "discrete", says=f"{key} = {value}", strength=DECIDES)
-        elif isinstance(value, str) and (found := re.search(r"categorical|gaussian", value.lower())):
-            kind = "discrete" if found.group() == "categorical" else "continuous"
+        elif isinstance(value, str) and (match := re.search(r"categorical|gaussian", value.lower())):
+            kind = "discrete" if match.group() == "categorical" else "continuous"
             yield Witness(value=kind, says=f"{key} = {value}", strength=TRAINER)
         elif isinstance(value, int | float) and {"std", "init"} <= words:
             yield Witness(value="continuous", says=f"{key} = {value}")
 
 
 def _of_first_entropy(view: RunView) -> Iterator[Witness]:
-    """Yield what the entropy of an untrained policy says: that of a free choice, or of a Gaussian of deviation 1."""
+    """Yield the kind of actions by the entropy at first: of a uniform choice, or of a Gaussian of deviation 1."""
     entropy, spread = view.run.series.get("entropy"), view.run.series.get("action_std")
     if spread is not None and len(spread) and not np.isfinite(spread.values).any():
         yield Witness(value="discrete", says=f"{spread.raw} is never a number", source=spread.source())
@@ -250,7 +257,7 @@ def _of_first_entropy(view: RunView) -> Iterator[Witness]:
     first, most = float(values[0]), float(values.max())
     choices = next((n for n in _CHOICES if abs(first / math.log(n) - 1) < _NEAR), None)
     dimensions = next((d for d in _DIMENSIONS if abs(first / (_UNIT_GAUSSIAN * d) - 1) < _NEAR), None)
-    if choices is not None and dimensions is not None:  # ln 17 and two Gaussians
+    if choices is not None and dimensions is not None:  # ambiguous, as ln 17 and two Gaussians
         return
     if choices is not None and most <= math.log(choices) * (1 + _NEAR):
         says = f"{entropy.raw} starts at {first:.4g} = ln {choices} nats and never exceeds it"
@@ -264,6 +271,7 @@ def _of_first_entropy(view: RunView) -> Iterator[Witness]:
 
 
 def _critic(view: RunView) -> Iterator[Witness]:
+    """Yield the witnesses of whether there is a critic."""
     run = view.run
     if run.algorithm in WITHOUT_CRITIC:
         yield Witness(value="no", says=f"the algorithm is {run.algorithm}", strength=TRAINER)
@@ -280,6 +288,7 @@ def _critic(view: RunView) -> Iterator[Witness]:
 
 
 def _engine(view: RunView, samples: Facet) -> Iterator[Witness]:
+    """Yield the witnesses of whether there is a rollout engine beside the trainer."""
     run = view.run
     for name in sorted(OF_ENGINES & run.series.keys()):
         series = run.series[name]
@@ -297,8 +306,8 @@ def _engine(view: RunView, samples: Facet) -> Iterator[Witness]:
         yield Witness(value="no", says="samples are steps of episodes", strength=samples.strength)
 
 
-def _held(view: RunView, names: frozenset[str], value: str) -> Iterator[Witness]:
-    """Yield a witness for each metric and setting of `names` that the run holds."""
+def _of_names(view: RunView, names: frozenset[str], value: str) -> Iterator[Witness]:
+    """Yield a witness for each metric and setting of `names` that the run has."""
     run = view.run
     for name in sorted(names & view.held):
         if name in run.series:
@@ -310,13 +319,13 @@ def _held(view: RunView, names: frozenset[str], value: str) -> Iterator[Witness]
 
 
 def _spread(view: RunView) -> Series | None:
-    """Return the deviation of a Gaussian policy where it is a number."""
+    """Return the deviation of a Gaussian policy if it is a number."""
     spread = view.run.series.get("action_std")
     return spread if spread is not None and np.isfinite(spread.values).any() else None
 
 
 def _differential(view: RunView) -> Series | None:
-    """Return the entropy where it is below 0, as the entropy of a choice never is."""
+    """Return the entropy if it is below 0, which only a differential entropy can be."""
     entropy = view.run.series.get("entropy")
     values = finite_of(entropy.values) if entropy is not None else np.empty(0)
     return entropy if len(values) and float(values.min()) < _NEGATIVE else None
@@ -335,7 +344,7 @@ def _names_one(key: str, value: str) -> bool:
 
 
 def _keys_with(view: RunView, words: frozenset[str]) -> list[str]:
-    """Return the keys of the log and its settings that hold one of the words."""
+    """Return the keys of the log and its settings that contain one of the words."""
     run = view.run
     keys: Mapping[str, object] = {**run.keys, **{key: None for key, v in run.config_raw.items() if v not in (None, "")}}
     return [key for key in keys if words & _words(key)]

@@ -1,4 +1,4 @@
-"""The trend of a series: its start, its end, and whether they differ by more than scatter."""
+"""Start, end, trend and scatter of a series; entropy and reward of a run; constructors of facts; three-valued logic."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import Axis, BoolArray, FloatArray, IntArray, Setting, SourceRef
     from ppo_doctor.model.words import How
 
-#: Longer series are read as this many means over equal spans of records.
+#: Number of means over equal spans of records by which a long series is represented.
 BLOCKS = 24
-#: Fewest values of which a course is told.
+#: Fewest values of a `Course`.
 FEWEST = 4
-#: Share of a straight line's residuals that counts as scatter: what is curved is no noise.
+#: Share of the residuals of a straight line that counts as scatter: the rest may be curvature.
 CURVED = 0.7
-#: What is rounded to this part of the largest value is 0 for all purposes where it prints 0.
+#: Resolution, as a share of the largest value, above which a printed 0 may be another number.
 COARSE = 0.01
-#: Scatter of a series that is 0 throughout.
+#: Scatter that stands for 0 in divisions.
 SMALLEST = 1e-300
-#: Entropy in nats of a Gaussian with a deviation of 1.
+#: Entropy (nats) of a Gaussian with a deviation of 1.
 GAUSSIAN_ENTROPY = 0.5 * math.log(2 * math.pi * math.e)
 #: Median of |difference| → deviation of single values, for Gaussian noise.
 GAUSSIAN = 1.4826 / math.sqrt(2)
@@ -38,7 +38,7 @@ GAUSSIAN = 1.4826 / math.sqrt(2)
 
 @frozen
 class Course:
-    """Means of the first and of the last blocks, the scatter of one block, and the change over its own error."""
+    """Means of the first two and the last quarter of the blocks, scatter of one block, change in standard errors."""
 
     start: float
     end: float
@@ -47,9 +47,9 @@ class Course:
 
 
 def entropy_of(view: RunView) -> Series | None:
-    """Return the entropy in nats, else its term in the loss as a share of the first one, else that of a deviation.
+    """Return the entropy in nats, else its term in the loss over the first one, else the entropy by `action_std`.
 
-    A term that begins near to 0 tells nothing, as a density's may. A Gaussian's entropy is ln(σ √(2πe)) per dimension.
+    A term that begins near 0, as a density's may, is not used. A Gaussian's entropy is ln(σ √(2πe)) per dimension.
     """
     series, term = view.logged("entropy"), view.logged("entropy_loss")
     if series is not None:
@@ -67,12 +67,12 @@ def entropy_of(view: RunView) -> Series | None:
 
 
 def discrete(view: RunView) -> bool:
-    """Tell whether the entropy is that of a choice, which has a zero; what nobody knows may be a density's."""
+    """Return whether the entropy is known to be that of a choice, which has a zero; a density's has none."""
     return view.kind.facet("actions").value == "discrete"
 
 
 def dimensions(series: Series) -> float | None:
-    """Return of how many action dimensions a density's entropy is the sum; None where the first one does not tell.
+    """Return the action dimensions over which a density's entropy is summed; None if its first value does not show it.
 
     Most policies start with deviations near 1, whose entropy is 1.42 nats for each dimension.
     """
@@ -84,20 +84,20 @@ def dimensions(series: Series) -> float | None:
 
 
 def finite(series: Series) -> FloatArray:
-    """Return the finite values of a series, 0 wherever they are 0 up to what computing them can resolve."""
+    """Return the finite values of a series, with 0 for those within the rounding of their computation."""
     values = series.settled
     return values[np.isfinite(values)]
 
 
 def blocks(values: FloatArray) -> FloatArray:
-    """Return a long series as the means of equal spans of it."""
+    """Return the means of a long series over equal spans of records; a short series as it is."""
     if len(values) <= 2 * BLOCKS:
         return values
     return np.array([part.mean() for part in np.array_split(values, BLOCKS)])
 
 
 def course(values: FloatArray) -> Course | None:
-    """Return how a series goes, None where it has fewer than four values."""
+    """Return the start, end and scatter of a series; None if it has fewer than four values."""
     means = blocks(values)
     size = len(means)
     if size < FEWEST:
@@ -113,14 +113,14 @@ def course(values: FloatArray) -> Course | None:
 
 
 def on_average(raw: str, start: float, end: float) -> str:
-    """Return the means that a course starts and ends with, told so that nobody looks for them in one record."""
+    """Return a sentence with the means that a course starts and ends with."""
     return f"{raw} goes from {start:.4g} at first to {end:.4g} in the last quarter, on average"
 
 
 def drift(values: FloatArray) -> float:
     """Return by how many standard errors neighbours are more alike than in scatter about one mean.
 
-    Von Neumann 1941: of scatter the mean squared difference of neighbours is twice the variance, give or take 2/√n.
+    Von Neumann 1941: for scatter the mean squared difference of neighbours is twice the variance, within 2/√n.
     """
     spread = float(np.square(values - values.mean()).sum())
     ratio = float(np.square(np.diff(values)).sum()) / spread if spread else 2.0
@@ -128,7 +128,7 @@ def drift(values: FloatArray) -> float:
 
 
 def zero_share(series: Series | None, fewest: int = 1) -> float | None:
-    """Return the share of finite records that are exactly 0; None where a 0 may be one in print only."""
+    """Return the share of finite records that are exactly 0; None if the log prints too coarsely to show it."""
     if series is None:
         return None
     values = finite(series)
@@ -140,22 +140,22 @@ def zero_share(series: Series | None, fewest: int = 1) -> float | None:
 
 
 def constant(values: FloatArray) -> bool:
-    """Tell whether all values are one number, up to two units of float32."""
+    """Return whether all values are one number, up to two units of float32."""
     return bool(np.all(np.abs(values - values[0]) <= SINGLE * abs(values[0])))
 
 
 def late(values: FloatArray, fewest: int = 3) -> FloatArray:
-    """Return the last quarter of a series, and at least a few records."""
+    """Return the last quarter of a series, and at least `fewest` records."""
     return values[-max(fewest, len(values) // 4) :]
 
 
 def early(values: FloatArray, fewest: int = 2) -> FloatArray:
-    """Return the first fifth of a series, and at least a few records."""
+    """Return the first fifth of a series, and at least `fewest` records."""
     return values[: max(fewest, len(values) // 5)]
 
 
 class Placed(Protocol):
-    """What says where it stands: a setting, a note, another fact."""
+    """Anything with a place in a file: a setting, a note, another fact."""
 
     @property
     def source(self) -> SourceRef | None:
@@ -173,9 +173,9 @@ def fact(
     how: How = "computed",
     name: str = "",
 ) -> Fact:
-    """Return a statistic with the place of what it is of: of a series that of record `at`.
+    """Return a statistic with the place of `of`: of a series, that of record `at`.
 
-    `since` is the step from which on it is so. A statistic takes its own name unless it is given one.
+    `since` is the step from which on it applies. Without `name` a statistic takes the name that it is registered under.
     """
     value = value if isinstance(value, str | int) else float(value)
     source = None if of is None else of.source(at) if isinstance(of, Series) else of.source
@@ -184,32 +184,32 @@ def fact(
 
 
 def fact_since(value: float, series: Series, at: int, says: str, unit: str = "") -> Fact:
-    """Return a statistic with the place and the step of the record from which on it is so."""
+    """Return a statistic that applies from record `at` on, with the place and the step of that record."""
     return fact(value, series, says, unit, at=at, since=series.axis.steps[at])
 
 
 def recorded(view: RunView, *names: str) -> list[Series]:
-    """Return the series of those metrics that have records, finite or not, in the order of their names."""
+    """Return the series of those metrics that have records, finite or not, in the order of `names`."""
     return [series for name in names if (series := view.run.series.get(name)) is not None and len(series)]
 
 
 def configured(setting: Setting, value: float, unit: str = "") -> Fact:
-    """Return a setting, as the number that it is, with its place."""
+    """Return a numeric setting as a statistic, with its place."""
     return fact(value, setting, f"{setting.key} = {value:g}", unit, how="configured")
 
 
 def condition(holds: bool | None, of: Series | Placed | None, says: str, *, how: How = "computed") -> Fact | None:
-    """Return 1 where something is so and 0 where not; None where nobody can tell."""
+    """Return a statistic of 1 if `holds`, 0 if not; None if that is unknown."""
     if holds is None:
         return None
     return replace(fact(float(holds), of, says, CONDITION, how=how), denied=not holds)
 
 
 def generation_starts(view: RunView, series: Series | None) -> BoolArray | None:
-    """Return which records of a series begin a generation; None where that is nearly every one, or unknown.
+    """Return which records of a series begin a generation; None if nearly every one does, or if it is unknown.
 
-    A marker that comes before the first of them is written before the steps on its batch, else with the first one. A
-    trainer of agents logs rewards as episodes end, which begins nothing.
+    A marker before the first record of the series is written before the steps on its batch, otherwise with the first of
+    them. Only trainers with a known generation marker are considered: others log rewards as episodes end.
     """
     marker = view.run.series.get("reward_mean")
     if "generation_marker" not in view.run.facts:
@@ -225,40 +225,40 @@ def generation_starts(view: RunView, series: Series | None) -> BoolArray | None:
 
 def paired(one: Series, other: Series) -> tuple[FloatArray, FloatArray]:
     """Return the finite values that two series have at the same steps."""
-    _, at, beside = np.intersect1d(one.axis.steps, other.axis.steps, return_indices=True)
-    left, right = one.values[at], other.values[beside]
+    _, at, place = np.intersect1d(one.axis.steps, other.axis.steps, return_indices=True)
+    left, right = one.values[at], other.values[place]
     known = np.isfinite(left) & np.isfinite(right)
     return left[known], right[known]
 
 
 def all_known(*answers: bool | None) -> bool | None:
-    """Return whether all answers that are known are yes; None where none is known."""
+    """Return whether all known answers are yes; None if none is known."""
     known = [answer for answer in answers if answer is not None]
     return all(known) if known else None
 
 
 def any_known(*answers: bool | None) -> bool | None:
-    """Return whether some answer that is known is yes; None where none is known."""
+    """Return whether any known answer is yes; None if none is known."""
     known = [answer for answer in answers if answer is not None]
     return any(known) if known else None
 
 
 def both(*answers: bool | None) -> bool | None:
-    """Return Kleene's AND."""
+    """Return the logical AND of all answers in three-valued logic (Kleene): unknown unless one answer is no."""
     if False in answers:
         return False
     return None if None in answers else True
 
 
-#: Shortest stretch, in records.
+#: Fewest records of a `Stretch`.
 SHORTEST = 4
-#: Longer series are read at half as many points: medians over equal spans of steps.
+#: Records above which a series is represented by half as many medians over equal spans of steps.
 POINTS = 400
 
 
 @frozen
 class Stretch:
-    """Records [first, stop) on one level: median, and the scatter around it."""
+    """Median of records [first, stop), and their scatter around it."""
 
     first: int
     stop: int
@@ -272,7 +272,8 @@ class Stretch:
 def _independence(values: FloatArray, at: int) -> float:
     """Return the share of independent records: (1 - ρ)/(1 + ρ), never above 1.
 
-    ρ is that of the ranks on either side around their running mean, so that a trend does not pass for correlation.
+    ρ is the correlation of neighbouring ranks on either side, around their running mean, so that a trend does not
+    count.
     """
     rest = np.concatenate([_residual(ranks(side)) for side in (values[:at], values[at:])])
     power = float(np.dot(rest, rest))
@@ -282,13 +283,14 @@ def _independence(values: FloatArray, at: int) -> float:
 
 
 def _residual(values: FloatArray) -> FloatArray:
+    """Return values minus their running mean over a tenth of them."""
     width = min(len(values), max(5, len(values) // 10))
     return values - np.convolve(values, np.ones(width), "same") / _within(len(values), width)
 
 
-@lru_cache(maxsize=64)  # of sides that are asked for again in the next run of a sweep
+@lru_cache(maxsize=64)  # runs of a sweep have sides of equal lengths
 def _within(size: int, width: int) -> FloatArray:
-    """Return of how many records the running mean at each record is."""
+    """Return the number of records in the running mean at each record."""
     return np.convolve(np.ones(size), np.ones(width), "same")
 
 
@@ -298,11 +300,11 @@ def _stretch(values: FloatArray, first: int, stop: int) -> Stretch:
     return Stretch(first=first, stop=stop, level=level, scatter=1.4826 * median(np.abs(part - level)))
 
 
-@lru_cache(maxsize=4)  # ten quantities ask for the reward
+@lru_cache(maxsize=4)  # ten statistics use the reward
 def thinned(series: Series) -> tuple[FloatArray, FloatArray]:
-    """Return the steps and values of a series' finite records; of a long one, medians over equal spans of steps.
+    """Return the steps and values of a series' finite records; for a long series, medians over equal spans of steps.
 
-    A log with a record per episode has most of its records where episodes are short: steps are the fair scale.
+    Spans are equal in steps, since a log with a record per episode has most of its records where episodes are short.
     """
     known = np.isfinite(series.values)
     whole = bool(known.all())
@@ -311,13 +313,13 @@ def thinned(series: Series) -> tuple[FloatArray, FloatArray]:
     return steps, values if bounds is None else span_medians(values, bounds)
 
 
-@lru_cache(maxsize=2)  # most series of a run have one axis
+@lru_cache(maxsize=2)  # most series of a run share one axis
 def _spans_of(axis: Axis) -> tuple[FloatArray, IntArray | None]:
     return _spans(axis.steps)
 
 
 def _spans(logged: IntArray) -> tuple[FloatArray, IntArray | None]:
-    """Return the first steps of equal spans of a long series' steps, and their bounds; of a short one all steps."""
+    """Return the first steps of equal spans of a long series, and their bounds; all steps and None for a short one."""
     steps = logged.astype(np.float64)
     if len(steps) <= POINTS:
         return steps, None
@@ -329,16 +331,16 @@ def _spans(logged: IntArray) -> tuple[FloatArray, IntArray | None]:
 
 
 def reward_series(view: RunView) -> Series | None:
-    """Return what the run is rewarded with: episode returns, the rollout's mean reward, else evaluations."""
+    """Return the reward of the run: episode returns, the rollout's mean reward, else evaluations."""
     return view.logged("episode_return", "reward_mean", "eval_return", fewest=3 * SHORTEST)
 
 
 @statistic("episode_return", "reward_mean")
 def reward_gain(view: RunView) -> Fact | None:
-    """Return how far the reward's last third stands above its first, in standard errors of their medians.
+    """Return the reward's last third minus its first, in standard errors of their medians; negative if it fell.
 
-    Negative: it fell. Source: median test, standard error 1.2533·σ/√n with σ from the median absolute deviation; only
-    independent records count.
+    Source: median test, standard error 1.2533·σ/√n with σ from the median absolute deviation. Only independent records
+    count.
     """
     series = reward_series(view)
     if series is None:
@@ -354,5 +356,5 @@ def reward_gain(view: RunView) -> Fact | None:
 
 
 def condition_series(series: Series, name: str, values: FloatArray, says: str) -> Series:
-    """Return a condition on the records of a series, of shape [records]; `says` is what is so where it holds 1."""
+    """Return a condition on the records of a series, of shape [records]; `says` is the sentence of a 1."""
     return dataclasses.replace(series, name=name, values=values, unit=CONDITION, how="computed", says=says)

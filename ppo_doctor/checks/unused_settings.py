@@ -27,7 +27,7 @@ def clip_range_gap(view: RunView) -> Fact | None:
 
 
 def _overruled_by_sides(view: RunView) -> Fact | None:
-    """The loss reads clip_ratio_low and clip_ratio_high where they are set, and clip_ratio only where they are not."""
+    """Return the gap if clip_ratio is given but the loss reads clip_ratio_low and clip_ratio_high."""
     unread, low = view.given_setting("clip_range_unused"), view.given_setting("clip_range")
     if unread is None or low is None or low.key == unread.key:
         return None
@@ -43,7 +43,7 @@ def _overruled_by_sides(view: RunView) -> Fact | None:
 
 
 def _sides_switched_off(view: RunView) -> Fact | None:
-    """Return whether the two-sided range is given and its switch is off."""
+    """Return the gap if the two sides of the clip range are given but switched off."""
     one, switch = view.run.config.get("clip_range"), view.run.config.get("use_clip_range")
     sides = [s for name in ("clip_range_unused", "clip_range_high") if (s := view.given_setting(name)) is not None]
     if not sides or one is None or switch is None:
@@ -56,7 +56,7 @@ def _sides_switched_off(view: RunView) -> Fact | None:
 
 
 def _gap(unread: Setting, live: Sequence[Setting]) -> float | None:
-    """Return the least distance between a number that is not read and those that are; None where one is no number."""
+    """Return the least distance between an unused number and those in use; None if one of them is no number."""
     numbers = [setting.value for setting in (unread, *live)]
     if any(isinstance(value, bool | str | None) for value in numbers):
         return None
@@ -67,30 +67,31 @@ def _gap(unread: Setting, live: Sequence[Setting]) -> float | None:
 @statistic("use_kl_loss+kl_loss_coef")
 def settings_without_effect(view: RunView) -> Fact | None:
     """Return the number of chosen settings that have no effect because of others; None if there are no candidates."""
-    looked = [entry for look in _LOOKS for entry in look(view)]
-    if not looked:
+    candidates = [entry for look in _LOOKS for entry in look(view)]
+    if not candidates:
         return None
-    dead = [(setting, why) for setting, why in looked if why]
+    dead = [(setting, why) for setting, why in candidates if why]
     says = "; ".join(f"{_shown(setting)}: {why}" for setting, why in dead) or "each of them is read"
-    return fact(float(len(dead)), (dead or looked)[0][0], says, how="configured")
+    return fact(float(len(dead)), (dead or candidates)[0][0], says, how="configured")
 
 
 def _switched(switch: str, coefficient: str) -> Callable[[RunView], Iterator[tuple[Setting, str]]]:
-    """Return a look at a coefficient behind a switch that the file turns off."""
+    """Return a function that yields a chosen coefficient, and why it has no effect if its switch is off."""
 
     def look(view: RunView) -> Iterator[tuple[Setting, str]]:
-        turned, given = view.given_setting(switch), view.given_setting(coefficient)
-        if turned is None or given is None or isinstance(given.value, bool | str) or not given.value:
+        turned, chosen = view.given_setting(switch), view.given_setting(coefficient)
+        if turned is None or chosen is None or isinstance(chosen.value, bool | str) or not chosen.value:
             return
         trainer = detection.known_profile(view.run.framework)
-        if trainer is not None and given.value == trainer.template.get(coefficient):
-            return  # nobody chose it
-        yield given, "" if turned.value else f"{turned.key} is off"
+        if trainer is not None and chosen.value == trainer.template.get(coefficient):
+            return  # it is the trainer's template, not a choice
+        yield chosen, "" if turned.value else f"{turned.key} is off"
 
     return look
 
 
 def _unapplied_norm(view: RunView) -> Iterator[tuple[Setting, str]]:
+    """Yield a bound of the gradient norm that the trainer does not apply; the usual value is no choice."""
     bound = view.given_setting("max_grad_norm_unused")
     if bound is not None:
         usual = bound.value in (None, 1.0)
@@ -98,6 +99,7 @@ def _unapplied_norm(view: RunView) -> Iterator[tuple[Setting, str]]:
 
 
 def _synced_reference(view: RunView) -> Iterator[tuple[Setting, str]]:
+    """Yield the sync of a reference model, and that there is none if the KL coefficient is 0."""
     synced, coefficient = view.given_setting("sync_ref_model"), view.run.config.get("kl_coef")
     if synced is not None and synced.value is True and coefficient is not None:
         yield synced, "" if coefficient.value else f"there is no reference model while {coefficient.key} is 0"
@@ -144,7 +146,7 @@ def warmup_left(view: RunView) -> Fact | None:
     longest = max(view.run.series.values(), key=len, default=None)
     if not warmup or longest is None or not len(longest):
         return None
-    # A log may count environment steps; where it counts updates too, those are what a warm-up is told in.
+    # A warm-up is configured in updates, so these are used if the log counts them as well as environment steps.
     updates = longest.axis.update
     covered = float(longest.axis.steps[-1] if updates is None else updates[-1])
     setting = view.run.config["critic_warmup"]

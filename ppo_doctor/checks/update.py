@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 @statistic("optimizer_steps", "epochs_executed_total", "reward_mean")
 def updates_observed(view: RunView) -> Fact | None:
-    """Return the optimizer steps per batch that the log itself reveals."""
+    """Return K, the optimizer steps per batch, as the log itself shows it; None if it does not."""
     for method in METHODS:
-        found = method(view)
-        if found is not None:
-            return found
+        updates = method(view)
+        if updates is not None:
+            return updates
     return None
 
 
 @statistic("ppo_epochs+num_minibatches")
 def updates_planned(view: RunView) -> Fact | None:
-    """Return K by the configuration, else by the framework's defaults as far as the log does not contradict them.
+    """Return K by the configuration, else by the trainer's defaults if the log does not contradict them.
 
-    Defaults belong together: a run that shows one of them to be otherwise is not the one that the others are of.
+    If the log contradicts one of the defaults, none is used, since the run was then configured.
     """
     planned = view.run.facts.get("updates_configured")
     return None if planned is not None and planned.how == "default" and counters.refuted(view) else planned
@@ -44,39 +44,39 @@ def updates_planned(view: RunView) -> Fact | None:
 
 @statistic("optimizer_steps", "ppo_epochs+num_minibatches")
 def updates_effective(view: RunView) -> Fact | None:
-    """Return K: observed, else configured, else the framework's default."""
+    """Return K: observed, else configured, else by the trainer's defaults."""
     return view.fact("updates_observed") or view.fact("updates_planned")
 
 
 @statistic("ppo_epochs+num_minibatches")
 def updates_asked(view: RunView) -> Fact | None:
-    """Return the setting that tells K where it is unknown, or known by defaults alone, as `--set` takes it."""
+    """Return the setting to pass to `--set` to make K known; None if K is known by more than defaults."""
     run = view.run
     if view.fact("updates_known") is not None or not view.held:
         return None
-    known = {name for name, setting in counters.told(view).items() if setting.how != "default"}
+    known = {name for name, setting in counters.settings_with_counts(view).items() if setting.how != "default"}
     key = deciding_setting(profile(run.framework), known)
     return fact(key, None, f"--set {key}=… tells K")
 
 
 @statistic("optimizer_steps", "ppo_epochs+num_minibatches")
 def updates_known(view: RunView) -> Fact | None:
-    """Return K unless only a framework's default speaks for it, which is evidence but no proof."""
+    """Return K unless it rests on a trainer's defaults alone, which are evidence but no proof."""
     updates = view.fact("updates_effective")
     return updates if updates is not None and updates.how != "default" else None
 
 
-#: KL in nats between two passes over the same samples with the same weights, in half precision, with room.
+#: Largest KL (nats) between two passes over the same samples with the same weights in half precision.
 ROUNDING = 0.003
-#: Averages over the passes that steps are taken on: of one step per batch that pass is made before it.
+#: Aggregations of metrics that are computed in the forward pass of a step, so before it.
 BEFORE_THE_STEP = ("all minibatches", "last minibatch", "last epoch")
 
 
 @statistic("approx_kl", "ratio_std")
 def apart_before_the_step(view: RunView) -> Fact | None:
-    """Return the median KL (nats) of the passes that steps are taken on, where that is more than rounding; else None.
+    """Return the median KL (nats) of the forward passes of steps if it is more than rounding; else None.
 
-    With one step per batch it would be 0 by construction; where it is not, nothing about the ratio is constant.
+    With one step per batch it would be 0 by construction. If it is not, the ratio is not 1 by construction.
     """
     kl = view.series("kl_size")
     if kl is None or not (kl.aggregation or "").startswith(BEFORE_THE_STEP):
@@ -85,17 +85,17 @@ def apart_before_the_step(view: RunView) -> Fact | None:
     return fact(size, kl, "") if size > ROUNDING else None
 
 
-#: Records that tell whether the clip ever acts, or the loss is ever seen.
+#: Fewest records that show whether samples are ever clipped, or how a loss is composed.
 TELLING = 5
-#: A KL, or a share of samples, that is none; and by how much of its size an entropy changes that moves.
+#: KL or share of samples that counts as 0, and share of its size by which an entropy changes if the policy does.
 WITHIN_NONE, MOVED = 1e-6, 0.01
-#: What counts the work of one update, and the updates that show how it varies.
+#: Metrics that count the steps of an update, and fewest updates that show how they vary.
 PER_UPDATE, MANY = ("optimizer_steps", "optimizer_steps_total"), 12
 
 
 @statistic("optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs")
 def epochs_share(view: RunView) -> Fact | None:
-    """Return executed over configured work per batch; only a configuration that was found counts as configured."""
+    """Return executed over configured work per batch; None if the work is not configured but a default."""
     epochs = counters.epochs_per_batch(view)
     wanted = view.given("ppo_epochs")
     if epochs is not None and wanted:
@@ -107,7 +107,7 @@ def epochs_share(view: RunView) -> Fact | None:
     return _share(observed, observed.value, configured.value, "optimizer steps")
 
 
-#: Targets from here on are usual (spinningup: 0.01 to 0.05), and a stop at one is the trust region at work …
+#: Lowest usual target (spinningup: 0.01 to 0.05): a stop at one is the trust region at work …
 USUAL_TARGET_KL = 0.005
 #: … as long as it leaves a fifth of the configured work.
 LEAST_OF_USUAL_STOP = 0.2
@@ -115,9 +115,9 @@ LEAST_OF_USUAL_STOP = 0.2
 
 @statistic("optimizer_steps+ppo_epochs", "epochs_executed_total+ppo_epochs")
 def unexplained_share(view: RunView) -> Fact | None:
-    """Return executed over configured work, 1 where an early stop at a usual target explains what is missing.
+    """Return executed over configured work per batch; 1 if an early stop at a usual target explains the rest.
 
-    None where the configured epochs are only a cap, as spinningup's train_pi_iters.
+    None if the configured epochs are only a cap, such as spinningup's train_pi_iters.
     """
     share = view.fact("epochs_share")
     if share is None or "epochs_are_a_cap" in view.run.facts:
@@ -143,9 +143,9 @@ def _share(base: Fact, executed: object, wanted: object, what: str) -> Fact:
 
 
 def _from_generation_spacing(view: RunView) -> Fact | None:
-    """TRL GRPO with a record per optimizer step: keys that only a generation writes are K steps apart.
+    """Return K as the steps between records with keys that only a generation writes (TRL GRPO).
 
-    Where records are not said to be single steps, those without a generation still show K of at least their spacing.
+    If records are not known to be single steps, K is at least the number of records from one generation to the next.
     """
     generation = marked(view, "generation_marker")
     every = view.run.series.get("loss") or view.run.series.get("grad_norm")
@@ -153,7 +153,7 @@ def _from_generation_spacing(view: RunView) -> Fact | None:
         return None
     spacing = median(np.diff(generation.axis.steps))
     if "steps_numbered" in view.run.facts and view.number("logging_steps") != 1:
-        # a record may be several optimizer steps where the log does not say so: K is the spacing, or a multiple
+        # a record may average several optimizer steps: K is the spacing or a multiple of it
         says = f"'{generation.raw}' appears in one record of {spacing:g}"
         return counted(generation, spacing, says) if spacing > 1.0 else None
     if median(np.diff(every.axis.steps)) != 1.0:
@@ -163,7 +163,7 @@ def _from_generation_spacing(view: RunView) -> Fact | None:
 
 
 def _from_single_cell(view: RunView) -> Fact | None:
-    """TRL PPO: a variance over minibatch means that is NaN in every record had a single minibatch."""
+    """Return 1 if a variance over minibatch means is NaN in every record: there is one minibatch (TRL PPO)."""
     series = marked(view, "single_update_marker")
     if series is None or len(series) < 3 or not np.isnan(series.values).all():
         return None
@@ -171,10 +171,10 @@ def _from_single_cell(view: RunView) -> Fact | None:
 
 
 def _from_one_loss(view: RunView) -> Fact | None:
-    """Stable-Baselines3: where the last minibatch has the loss that all have in the mean, there is but one.
+    """Return 1 if the loss of the last minibatch is the mean over all minibatches (Stable-Baselines3).
 
-    Losses of other minibatches differ by what their samples differ. Only beside a counter that shows one epoch: where
-    it shows more, they were not executed, or it counts something else.
+    Other minibatches would have other losses. Only if a counter shows one epoch: with more epochs, either they were not
+    executed or it counts something else.
     """
     epochs, loss = counters.epochs_per_batch(view), view.run.series.get("loss")
     names = {"policy_loss": "", "value_loss": "vf_coef", "entropy": "ent_coef"}
@@ -194,17 +194,17 @@ def _from_one_loss(view: RunView) -> Fact | None:
 
 
 def _rounds_to(loss: FloatArray, whole: FloatArray) -> bool:
-    """Tell whether a loss is the sum of its parts up to the float32 units of the largest, which is 1 or more."""
+    """Return whether a loss is the sum of its parts, up to two float32 units of the loss or of 1."""
     return bool((np.abs(loss - whole) <= 2 * SINGLE * np.maximum(1.0, np.abs(loss))).all())
 
 
 def _from_one_pass(view: RunView) -> Fact | None:
-    """Return 1 where each batch is passed over once, and the policy moves between batches but never within one."""
+    """Return 1 if each batch is passed over once, and the policy changes between batches but never within one."""
     passes, entropy = counters.epochs_per_batch(view), view.series("entropy")
-    within = [found for name in ("approx_kl", "clip_fraction") if (found := view.series(name)) is not None]
+    within = [series for name in ("approx_kl", "clip_fraction") if (series := view.series(name)) is not None]
     if passes is None or passes.value != 1 or entropy is None or not within or len(within[0]) < TELLING:
         return None
-    if any(np.nanmax(np.abs(found.values)) > WITHIN_NONE for found in within):
+    if any(np.nanmax(np.abs(series.values)) > WITHIN_NONE for series in within):
         return None
     known = finite(entropy)
     if not len(known) or not np.ptp(known) > MOVED * np.abs(known).max():
@@ -226,11 +226,10 @@ METHODS = (
 
 @statistic("approx_kl+target_kl", "early_stopped", "optimizer_steps+approx_kl")
 def kl_over_target(view: RunView) -> Fact | None:
-    """Return median KL over the target of the early stop; 0 where the configuration sets no target.
+    """Return median KL over the target of the early stop; 0 if no target is configured or no update stops early.
 
-    1 where the log says itself that a stop ends most updates.
-    A stop comes at 1.0 to 1.5 times the target, and the record that averages over its epoch shows less, so a stop that
-    binds shows a ratio near 1 in most records.
+    1 if the log itself says that most updates stop early. A stop comes at 1.0 to 1.5 times the target, and a record
+    that averages over its epoch shows less, so a stop that binds shows a ratio near 1 in most records.
     """
     setting, stops = view.run.config.get("target_kl"), view.run.series.get("early_stopped")
     if stops is not None and len(finite(stops)) >= TELLING and mean_of(finite(stops) > 0) > 0.5:
@@ -253,7 +252,7 @@ def kl_over_target(view: RunView) -> Fact | None:
 
 
 def _never_cut(view: RunView) -> Series | None:
-    """Return the count of executed steps where it is that of a whole update in every record, give or take the last."""
+    """Return the count of executed steps if it is that of a whole update, or one less, in every record; else None."""
     steps, planned = view.run.series.get("optimizer_steps"), view.run.facts.get("updates_configured")
     counts = finite(steps)
     if planned is None or not isinstance(planned.value, int | float) or len(counts) < TELLING:
@@ -261,38 +260,39 @@ def _never_cut(view: RunView) -> Series | None:
     return steps if counts.min() == counts.max() >= planned.value - 1 > 0 else None
 
 
-#: Counts of executed steps that differ are those of a stop: so many of them, or one step and another number in turn so
-#: often, and half of what a whole update has.
+#: Counts of executed steps show an early stop if they have this many values, or change this often and fall to one step,
+#: and if their median is at most this share of a whole update.
 UNEVEN, OFTEN, HALF = 3, 5, 0.6
 
 
 @statistic("optimizer_steps+approx_kl", "optimizer_steps_total+approx_kl", "epochs_executed+approx_kl")
 def stops_at_kl(view: RunView) -> Fact | None:
-    """Return the median KL (nats) of updates that end early at different steps, None where they do not.
+    """Return the median KL (nats) of updates that end early at different steps; None if they do not.
 
     A lost setting leaves the same number of steps in each update; a stop depends on the data. Batches of different
-    sizes have different numbers of steps as well: nothing is told where the environment steps between updates differ.
+    sizes have different numbers of steps as well, so the answer is None if the environment steps between updates
+    differ.
     """
-    told, kl = _done(view), view.series("kl_size") or view.run.series.get("probe_kl")
+    work, kl = _done(view), view.series("kl_size") or view.run.series.get("probe_kl")
     size = finite(kl)
-    if told is None or kl is None or len(told[1]) < MANY or not len(size):
+    if work is None or kl is None or len(work[1]) < MANY or not len(size):
         return None
-    counts, done, whole = told
+    counts, done, whole = work
     rollouts = np.diff(finite(view.run.series.get("env_steps")))
-    in_part = counts.name == "epochs_executed" and median(done) < 1  # a loop that is lost ends with a pass
+    in_part = counts.name == "epochs_executed" and median(done) < 1  # without a stop, an epoch would be completed
     varies = len(set(done.tolist())) >= UNEVEN or (done.min() == 1 and np.count_nonzero(np.diff(done)) >= OFTEN)
     uneven = varies and median(done) <= HALF * whole
     if not (in_part or uneven) or (len(rollouts) and rollouts.max() > 1.1 * rollouts.min()):
         return None
-    kept = f"{counts.raw} is {done.min():g} to {done.max():g} of {whole:g}"
-    says = f"{kept}, and {kl.raw} {median(size):.3g} in the median"
+    range_text = f"{counts.raw} is {done.min():g} to {done.max():g} of {whole:g}"
+    says = f"{range_text}, and {kl.raw} {median(size):.3g} in the median"
     return fact(median(size), counts, says, "nats")
 
 
 def _done(view: RunView) -> tuple[Series, FloatArray, float] | None:
-    """Return what each update did, in passes or optimizer steps, and what a whole one does: as planned, or the most.
+    """Return what each update did, in passes or optimizer steps, and what a whole one does.
 
-    A whole update has one pass at least.
+    A whole update does what is planned, or the most that any did, and at least one pass.
     """
     epochs = view.run.series.get("epochs_executed")
     if epochs is not None and len(done := finite(epochs)):
@@ -308,12 +308,13 @@ def _done(view: RunView) -> tuple[Series, FloatArray, float] | None:
 
 
 def _stops(view: RunView) -> bool:
+    """Return whether early stopping is on, or not configured."""
     setting = view.run.config.get("early_stopping")
     return setting is None or bool(setting.value)
 
 
 def _no_target(view: RunView) -> Fact | None:
-    """A target that nobody tells is reached where updates end early; a configuration of epochs without one has none."""
+    """Return 1 if updates stop early although no target is known, 0 if epochs are configured without one."""
     stops = view.fact("stops_at_kl")
     if stops is not None:
         return dataclasses.replace(stops, name="kl_over_target", value=1.0, unit="times")
@@ -325,9 +326,9 @@ def _no_target(view: RunView) -> Fact | None:
 
 @statistic("target_kl", "optimizer_steps+approx_kl")
 def binding_target_kl(view: RunView) -> Fact | None:
-    """Return the configured target_kl when early stopping is on, else the KL that updates are seen to end at.
+    """Return the configured target_kl if early stopping is on; without one, the KL that updates are seen to end at.
 
-    0 is no target (skrl's default).
+    A target of 0 is none (skrl's default).
     """
     setting = view.run.config.get("target_kl")
     target = view.number("target_kl")
@@ -341,24 +342,23 @@ def binding_target_kl(view: RunView) -> Fact | None:
 
 @statistic("learning_rate")
 def applied_learning_rate(view: RunView) -> Series | None:
-    """Return the learning rate as logged; a configured one says nothing about single records."""
+    """Return the logged learning rate; a configured one does not apply to single records."""
     return view.run.series.get("learning_rate")
 
 
-#: What is 0 in each record where the policy of every pass is the stored one.
+#: Metrics that are 0 in every record if the policy of every pass is the stored one.
 DEPARTURES = ("ratio_departure", "clip_fraction", "clip_fraction_low", "clip_fraction_high")
-#: Share of passes from which on a loss seems to repeat in all of them.
+#: Share of passes with the same loss in print from which on it counts as repeated in all of them.
 REPEATS = 0.9
 
 
 @statistic("loss", "grad_norm")
 def passes_hidden(view: RunView) -> Fact | None:
-    """Return the passes over a batch where the log hides all but the first, else None.
+    """Return 1 if there are several passes over a batch and the log hides all but the first, else None.
 
-    Of several passes that are configured, or that the spacing of generations shows, none may have been executed, or
-    each may have been compared with itself: a ratio of 1 and a loss that repeats show only where no step is left out
-    and nothing is rounded away. None where a ratio or a clipped sample shows that later passes meet another policy
-    than the stored one.
+    Passes that are configured, or that the spacing of generations shows, may not have been executed, or may have been
+    compared with themselves. A ratio of 1 and a repeated loss show that only if the log leaves out no step and rounds
+    nothing away. None if a ratio or a clipped sample shows that later passes meet another policy than the stored one.
     """
     generation = marked(view, "generation_marker")
     every = view.run.series.get("loss") or view.run.series.get("grad_norm")
@@ -371,16 +371,17 @@ def passes_hidden(view: RunView) -> Fact | None:
 
 
 def _left_out(view: RunView, generation: Series, every: Series) -> str:
-    apart, configured = median(np.diff(every.axis.steps)), view.value("updates_planned")
-    spaced = len(generation) > 2 and median(np.diff(generation.axis.steps)) > apart
+    """Return a sentence if records leave out optimizer steps of several updates per batch, else an empty string."""
+    distance, configured = median(np.diff(every.axis.steps)), view.value("updates_planned")
+    spaced = len(generation) > 2 and median(np.diff(generation.axis.steps)) > distance
     several = spaced or (configured is not None and configured > 1)
-    if apart <= 1 or not several or view.fact("updates_observed") is not None:
+    if distance <= 1 or not several or view.fact("updates_observed") is not None:
         return ""
-    return f"records are {apart:g} optimizer steps apart and show no ratio but 1: log each step, or the ratio"
+    return f"records are {distance:g} optimizer steps apart and show no ratio but 1: log each step, or the ratio"
 
 
 def _rounded_away(view: RunView) -> str:
-    """Tell where a loss seems to repeat from pass to pass, and is printed too coarsely to say so."""
+    """Return a sentence if the loss repeats from pass to pass only as far as it is printed, else an empty string."""
     change = view.series("loss_change_within_batch")
     if change is None or change.resolution.exact or not len(change):
         return ""
@@ -390,5 +391,6 @@ def _rounded_away(view: RunView) -> str:
 
 
 def _departs(view: RunView, name: str) -> bool:
+    """Return whether a metric is above 0 in some record, beyond its printed digits."""
     series = view.series(name)
     return series is not None and bool(np.any(finite_of(series.values) > series.resolution.absolute))
