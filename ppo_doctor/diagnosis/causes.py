@@ -29,7 +29,7 @@ CONSIDERED_DB, LIKELY_DB = -2, 9
 FAINT_DB = -12
 #: Such a finding has to weigh at least this share of what it weighs for the cause that it supports most.
 USUALLY = 0.75
-#: The evidence against such a cause has to stay below this, and below this share of what the finding weighs for it.
+#: The evidence against such a cause has to stay below this, or below this share of what the finding weighs for it.
 DOUBT_DB, MOSTLY = 8, 0.6
 #: A cause that no log can prove is considered from this score on.
 UNPROVABLE_DB = 1

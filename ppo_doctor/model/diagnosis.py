@@ -95,11 +95,6 @@ class Coverage:
     #: rules that failed to run, with reasons, if they answer a question, open a complaint or weigh for a cause
     failed: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def complete(self) -> bool:
-        """Tell whether all three questions were answered, and every rule that bears on a verdict could run."""
-        return self.movement and self.signal and self.numerics and not self.failed
-
 
 @frozen
 class UpdatesPerBatch:

@@ -277,7 +277,7 @@ def weights_of(raw: Mapping[str, Any], rates: Mapping[str, float]) -> tuple[Weig
         for name in raw.get(word, ()):
             weights[name] = replace(weights.get(name, Weight(finding=name)), fired=fired, source=word)
     for name in raw.get("requires", ()):
-        weights[name] = replace(weights.get(name, Weight(finding=name)), clear=RULED_OUT_DB, source="requires")
+        weights[name] = replace(weights.get(name, Weight(finding=name)), clear=RULED_OUT_DB)
     return tuple(weights.values())
 
 

@@ -1,4 +1,4 @@
-"""Readers turn bytes into columns. A reader knows one container and no metric names.
+"""Readers turn bytes into columns. A reader knows one container; only those of console text know metric names.
 
 Importing this package costs the standard library only; the module of a container is imported on demand.
 """

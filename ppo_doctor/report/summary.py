@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model.words import Break, Confidence, Verdict
 
 #: Containers that are no text files, where nobody can look a line up.
-IN_RECORDS = ("tfevents", "wandb", "sqlite", "parquet", "leveldb", "npz", "npz-evaluations")
+IN_RECORDS = ("tfevents", "wandb", "sqlite", "parquet", "npz", "npz-evaluations")
 #: Notes on reading, remarks, findings of a problem, and remedies of a problem: the first and the next.
 MOST_NOTES, MOST_REMARKS, MOST_SEEN, MOST_REMEDIES = 2, 3, 2, 2
 #: Checks of a decline of the reward, whose numbers the sentence on the outcome repeats.

@@ -42,7 +42,7 @@ def roles_of(names: Iterable[str], overrides: Mapping[str, str] | None = None) -
     """Return name → role for each tensor of a dump, None for a name that is not understood.
 
     Numbers after a dotted name are rows: "batch.old_log_probs.3" is old_log_prob. If a dump also has `new_logp`, `logp`
-    is that of the rollout; if it also has `adv_norm`, `adv` is the raw one. `overrides` maps roles to names as given
+    is that of the old policy; if it also has `adv_norm`, `adv` is the raw one. `overrides` maps roles to names as given
     with `--map role=name`; no other tensor has such a role.
     """
     given = overrides or {}

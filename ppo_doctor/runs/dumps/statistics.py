@@ -78,8 +78,8 @@ class Summary:
 class Column:
     """A running summary of one column.
 
-    The mean of the first piece is subtracted from all values before they are squared and summed, unless it is below their
-    spread: sums of plain squares would lose a factor mean^2/variance of precision.
+    The mean of the first piece is subtracted from all values before they are squared and summed, unless it is below
+    their spread: sums of plain squares would lose a factor mean^2/variance of precision.
     """
 
     __slots__ = ("count", "high", "low", "shift", "squares", "total")
