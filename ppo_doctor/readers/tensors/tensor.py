@@ -169,7 +169,7 @@ class Tensor:
 
     @classmethod
     def of(cls, name: str, array: AnyArray, *, dtype: str | None = None) -> Tensor:
-        """Return an array in memory as a tensor; `dtype` is the type of its bits if NumPy lacks it (bfloat16 in uint16).
+        """Return an array in memory as a tensor; `dtype` is the type of its bits if NumPy lacks it, such as bfloat16.
 
         Raises:
             DoctorError: the array does not hold numbers.
