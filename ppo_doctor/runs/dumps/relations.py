@@ -70,7 +70,7 @@ class Dump:
         return name in self._tensors
 
     def array(self, name: str) -> Floats:
-        """Return the first rows of an array as float64, or a scalar array; empty if it has no number per sample or row."""
+        """Return the first rows of an array as float64, or a scalar; empty if it has no number per sample or row."""
         if name not in self._read:
             self._read[name] = self._load(name)
         return self._read[name]

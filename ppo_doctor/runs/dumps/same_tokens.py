@@ -66,7 +66,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def repeat_share(one: Tensor, other: Tensor, tokens: Tensor, group: Tensor, mask: Tensor | None = None) -> float | None:
-    """Return the variance of d = one - other among repeated tokens after equal prefixes, over that of all repeated ones.
+    """Return the variance of d = one - other among equal tokens after equal prefixes, over that of all such tokens.
 
     A difference in weights, temperature or position is the same for the same token in the same place, which gives 0.
     Noise of each forward pass, such as dropout, differs and gives 1. `one`, `other` and `tokens` have shape
