@@ -189,8 +189,8 @@ FIRST = 3
 GROWN = 4
 #: Words in names of a KL between two updates.
 _OF_UPDATES = re.compile(r"approx|old|ppo", re.IGNORECASE)
-#: Least entropy of an untrained policy in nats; two actions have ln 2 = 0.69. With a usual coefficient of at most 0.1, an
-#: entropy loss is smaller.
+#: Least entropy of an untrained policy in nats; two actions have ln 2 = 0.69. With a usual coefficient of at most 0.1,
+#: an entropy loss is smaller.
 FRESH = 0.6
 
 
@@ -262,8 +262,8 @@ def generations(series: Mapping[str, Series], guessed: Collection[str], path: st
 def _filled(series: Mapping[str, Series]) -> tuple[dict[str, Series], list[str]]:
     """Return series without columns that were never filled or are bounds of the logger, and notes on these.
 
-    Learning rate, entropy and losses cannot all be exactly 0 in every record: a rate of 0 changes neither the entropy of
-    an untrained policy nor the error of its critic. A deviation of actions that is always NaN belongs to discrete ones.
+    Learning rate, entropy and losses cannot all be exactly 0 in every record: a rate of 0 changes neither the entropy
+    of an untrained policy nor the error of its critic. A deviation of actions that is always NaN belongs to discrete ones.
     """
     zero = {name for name, one in series.items() if len(one) and one.at(0).all()}
     never = {name: "0" for name in sorted(zero) if zero >= UNFILLED}
@@ -298,8 +298,8 @@ def _entropy(loss: Series) -> Series | None:
 def _to_reference(kl: Series, *, groups: bool) -> Series | None:
     """Return a KL as that to the reference if it is 0 at first and grows from there, else None.
 
-    A KL between two updates is above 0 from the first update on and does not add up. Scripts of GRPO log the KL of their
-    penalty, so any growth is enough there unless the name says otherwise.
+    A KL between two updates is above 0 from the first update on and does not add up. Scripts of GRPO log the KL of
+    their penalty, so any growth is enough there unless the name says otherwise.
     """
     values = kl.values[np.isfinite(kl.values)]
     away = np.flatnonzero(values > 0)

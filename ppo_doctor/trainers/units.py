@@ -29,8 +29,8 @@ DIVERGENCES_OF_UPDATES = _DIVERGENCES - {"ref_kl"}
 FEW, FAR = 0.1, 0.3
 #: Unit in which scripts print a KL without saying so, and least ratio of such a KL to the largest squared log-ratio.
 THOUSANDTH, BEYOND = 1e-3, 3.0
-#: Metrics that scripts multiply before printing, and the factor in their names: "kl100", "lrA4". The factors of "klx1e3"
-#: and "lr_e5" are removed when names are parsed.
+#: Metrics that scripts multiply before printing, and the factor in their names: "kl100", "lrA4". The factors of
+#: "klx1e3" and "lr_e5" are removed when names are parsed.
 _SMALL = _DIVERGENCES | {"learning_rate"}
 _TIMES = re.compile(r"(?<=[^\W\d_])(?<![xX])_?(?:(10{2,6})|(?<=[a-z])A([2-6]))\Z")
 _BITS = re.compile(r"(?:(?<![A-Za-z])|(?<=[A-Z]))[Bb]its?(?![a-z])|(?<![A-Z])BITS?(?![A-Z])")
@@ -86,7 +86,7 @@ def _beyond(divergence: Series, largest: Series) -> bool:
 
 
 def _by_name(one: Series) -> Series | None:
-    """Return a series converted by the unit in its name: a factor, bits, or percent unless it is at most 1; else None."""
+    """Return a series converted by the unit in its name: a factor, bits, or percent unless at most 1; else None."""
     if one.name in _SMALL and (times := _TIMES.search(one.raw)):
         power = len(times[1]) - 1 if times[1] else int(times[2])
         return _scaled(one, 10.0**-power, f"{one.name} times 1e{power}")

@@ -1,7 +1,7 @@
 """The words in names of trainers, and the phrases that name a metric.
 
-A concept is one meaning with all its spellings. A phrase is a set of concepts in any order. Words of NEUTRAL add nothing
-to a phrase.
+A concept is one meaning with all its spellings. A phrase is a set of concepts in any order. Words of NEUTRAL add
+nothing to a phrase.
 """
 
 from __future__ import annotations
