@@ -262,8 +262,8 @@ def generations(series: Mapping[str, Series], guessed: Collection[str], path: st
 def _filled(series: Mapping[str, Series]) -> tuple[dict[str, Series], list[str]]:
     """Return series without columns that were never filled or are bounds of the logger, and notes on these.
 
-    Learning rate, entropy and losses cannot all be exactly 0 in every record: a rate of 0 changes neither the entropy
-    of an untrained policy nor the error of its critic. A deviation of actions that is always NaN belongs to discrete ones.
+    Learning rate, entropy and losses cannot all be 0 in every record: a rate of 0 changes neither the entropy
+    of an untrained policy nor the error of its critic. A deviation of actions is always NaN if they are discrete.
     """
     zero = {name for name, one in series.items() if len(one) and one.at(0).all()}
     never = {name: "0" for name in sorted(zero) if zero >= UNFILLED}

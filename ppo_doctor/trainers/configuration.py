@@ -31,8 +31,8 @@ _MOST_BITS = 1023
 MOST_SETTINGS = 50_000
 #: Settings, recognised by meaning, that are on or off; the others are numbers.
 SWITCHES = frozenset({"normalize_advantages"})
-#: Setting → keys that have a meaning only in configurations with this setting: symbols of GRPO's objective with groups of
-#: answers (Shao et al. 2024, algorithm 1), and epochs with minibatches.
+#: Setting → keys that have a meaning only in configurations with this setting: symbols of GRPO's objective with groups
+#: of answers (Shao et al. 2024, algorithm 1), and epochs with minibatches.
 WITH_SETTING = {
     "num_generations": {"beta": "kl_coef", "epsilon": "clip_range", "mu": "ppo_epochs"},
     "num_minibatches": {"epochs": "ppo_epochs"},
