@@ -116,8 +116,8 @@ def as_in_the_loss(numbers: Mapping[str, float], stored: float | None) -> dict[s
     """Return the metrics of the ratio that the loss used.
 
     If its gradient proves that the loss used a constant ratio although the ratio to the stored log-probs varies, all
-    metrics of the ratio are set to those of a ratio of 1. `stored_ratio_std` keeps the spread of the ratio to the stored
-    log-probs. `stored` is that spread over the minibatches with a gradient: a minibatch that an early stop rejects has a
+    metrics of the ratio are set to those of a ratio of 1. `stored` is the spread of the ratio to the stored log-probs
+    over the minibatches with a gradient, and becomes `stored_ratio_std`. A minibatch that an early stop rejects has a
     ratio, but is no part of the loss.
     """
     used = numbers.get("loss_ratio_std")

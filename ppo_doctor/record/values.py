@@ -98,7 +98,7 @@ class Parcel:
         """Add one row (a vector, a scalar, or a number).
 
         Raises:
-            TypeError, ValueError, OverflowError: the row is not numeric, or has another length than others of its topic.
+            TypeError, ValueError, OverflowError: the row is not numeric, or not as long as others of its topic.
         """
         added = row if _elsewhere(row) else here(row)
         rows = self._rows.get(topic)

@@ -125,7 +125,7 @@ class Weights:
         return of_weights(rows, list(chosen))
 
     def matched(self) -> float | None:
-        """Return the share of the policy's parameters in the optimizer, None if it is unknown or the optimizer copies them."""
+        """Return the share of the policy's parameters in the optimizer, None if unknown or if it steps copies."""
         chosen = range(len(self.parameters)) if self.owners is None else self.owners
         if not chosen or self.optimizer is None or type(self.optimizer).__module__.startswith(_WITH_COPIES):
             return None
