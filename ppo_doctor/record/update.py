@@ -44,25 +44,25 @@ def of_minibatches(rows: Array, later_starts: Sequence[int], *, clipped: bool, a
     return result | (_signal(rows_alive) if advantages else {})
 
 
-def _mean(held: Mapping[str, Array], name: str) -> float:
+def _mean(columns: Mapping[str, Array], name: str) -> float:
     """Return the mean of a column, weighted by the number of samples."""
-    return float(np.sum(held["n"] * held[name]) / np.sum(held["n"]))
+    return float(np.sum(columns["n"] * columns[name]) / np.sum(columns["n"]))
 
 
-def _spread(held: Mapping[str, Array], name: str) -> float:
+def _spread(columns: Mapping[str, Array], name: str) -> float:
     """Return the pooled sum of squared deviations of a quantity with the columns `name_mean` and `name_m2`."""
-    centre = _mean(held, f"{name}_mean")
-    return float(np.sum(held[f"{name}_m2"] + held["n"] * (held[f"{name}_mean"] - centre) ** 2))
+    centre = _mean(columns, f"{name}_mean")
+    return float(np.sum(columns[f"{name}_m2"] + columns["n"] * (columns[f"{name}_mean"] - centre) ** 2))
 
 
-def _ratio(held: Mapping[str, Array]) -> dict[str, float]:
+def _ratio(columns: Mapping[str, Array]) -> dict[str, float]:
     ratio = {
-        "ratio_mean": 1 + _mean(held, "dev_mean"),
-        "ratio_std": math.sqrt(_spread(held, "dev") / float(np.sum(held["n"]))),
-        "ratio_min": 1 + float(np.min(held["dev_min"])),
-        "ratio_max": 1 + float(np.max(held["dev_max"])),
+        "ratio_mean": 1 + _mean(columns, "dev_mean"),
+        "ratio_std": math.sqrt(_spread(columns, "dev") / float(np.sum(columns["n"]))),
+        "ratio_min": 1 + float(np.min(columns["dev_min"])),
+        "ratio_max": 1 + float(np.max(columns["dev_max"])),
     }
-    return ratio | {name: _mean(held, source) for name, source in _MEANS.items()}
+    return ratio | {name: _mean(columns, source) for name, source in _MEANS.items()}
 
 
 def _starts(column: Mapping[str, Array], places: Sequence[int]) -> dict[str, float]:
@@ -76,25 +76,27 @@ def _departure(column: Mapping[str, Array], places: list[int]) -> float:
     return float(np.max(np.maximum(np.abs(column["dev_max"][places]), np.abs(column["dev_min"][places]))))
 
 
-def _clips(held: Mapping[str, Array]) -> dict[str, float]:
-    sides = {name: _mean(held, source) for name, source in _CLIPPED.items()}
+def _clips(columns: Mapping[str, Array]) -> dict[str, float]:
+    sides = {name: _mean(columns, source) for name, source in _CLIPPED.items()}
     return {"clip_fraction": sides["clip_fraction_low"] + sides["clip_fraction_high"]} | sides
 
 
-def _signal(held: Mapping[str, Array]) -> dict[str, float]:
-    adv = _spread(held, "adv")
-    most, least = float(np.max(held["adv_max"])), float(np.min(held["adv_min"]))
+def _signal(columns: Mapping[str, Array]) -> dict[str, float]:
+    adv = _spread(columns, "adv")
+    most, least = float(np.max(columns["adv_max"])), float(np.min(columns["adv_min"]))
     result = {
-        "advantages_mean": _mean(held, "adv_mean"),
-        "advantages_std": math.sqrt(adv / float(np.sum(held["n"]))),
+        "advantages_mean": _mean(columns, "adv_mean"),
+        "advantages_std": math.sqrt(adv / float(np.sum(columns["n"]))),
         "advantages_min": least,
         "advantages_max": most,
         "advantages_abs_max": max(abs(most), abs(least)),
     }
-    log = _spread(held, "log")
+    log = _spread(columns, "log")
     if adv > 0 and log > 0:
-        between = (held["log_mean"] - _mean(held, "log_mean")) * (held["adv_mean"] - _mean(held, "adv_mean"))
-        shared = float(np.sum(held["log_adv"] + held["n"] * between))
+        between = (columns["log_mean"] - _mean(columns, "log_mean")) * (
+            columns["adv_mean"] - _mean(columns, "adv_mean")
+        )
+        shared = float(np.sum(columns["log_adv"] + columns["n"] * between))
         result["logratio_advantage_corr"] = shared / math.sqrt(adv * log)
     return result
 

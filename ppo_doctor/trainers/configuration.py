@@ -142,7 +142,7 @@ def parse_setting(text: str) -> tuple[str, ConfigValue]:
     return key.strip(), parse_value(value.strip())
 
 
-def canonical_settings(profile: Profile, found: Iterable[Found]) -> dict[str, Setting]:
+def canonical_settings(profile: Profile, origins: Iterable[Found]) -> dict[str, Setting]:
     """Return settings by canonical name; the first of several origins wins, and framework defaults come last.
 
     Settings are recognised by their canonical name, by a native name, by a native name after the last dot of a key, or
@@ -150,14 +150,14 @@ def canonical_settings(profile: Profile, found: Iterable[Found]) -> dict[str, Se
     """
     settings: dict[str, Setting] = {}
     names = _names(profile)
-    for origin in found:
+    for origin in origins:
         tails = _own_by_tail(origin.values)
         for name, keys in names.items():
             key = _key_in(origin.values, tails, keys) if name not in settings else None
             if key is not None:
                 value = _within_float(_unquoted(origin.values[key]))
                 settings[name] = Setting(key=key, value=value, how=origin.how, source=origin.place(key))
-    for origin in found:
+    for origin in origins:
         settings |= _guessed(origin, settings)
     return settings | _defaults(profile, settings)
 
@@ -209,16 +209,16 @@ def _within_float(value: ConfigValue) -> ConfigValue:
     return value
 
 
-def misspelt_settings(profile: Profile, found: Sequence[Found], printed: Sequence[Found] = ()) -> dict[str, Setting]:
+def misspelt_settings(profile: Profile, origins: Sequence[Found], printed: Sequence[Found] = ()) -> dict[str, Setting]:
     """Return probably misspelt settings by the native name that was most likely meant.
 
     A key is not misspelt if any framework has it, or if the setting that it resembles is given too; settings that a log
     prints (`printed`) do not count as given for a file. Keys in the section of another model are compared only with the
     framework's keys in that section. For an unknown trainer, a file is compared with the framework whose names it uses.
     """
-    files = [origin for origin in found if not any(origin is one for one in printed)]
+    files = [origin for origin in origins if not any(origin is one for one in printed)]
     known = profile if profile.name != CANONICAL else None
-    misspelt = _misspelt_in(printed, known, _given(known, found)) if known is not None else {}
+    misspelt = _misspelt_in(printed, known, _given(known, origins)) if known is not None else {}
     for origin in files:
         spelled = known or _spelled_as(origin)
         if spelled is not None:
@@ -226,9 +226,9 @@ def misspelt_settings(profile: Profile, found: Sequence[Found], printed: Sequenc
     return misspelt
 
 
-def _given(profile: Profile, found: Sequence[Found]) -> frozenset[str]:
+def _given(profile: Profile, origins: Sequence[Found]) -> frozenset[str]:
     """Return the canonical names of the settings that origins give."""
-    return frozenset(name for name, setting in canonical_settings(profile, found).items() if setting.how != "default")
+    return frozenset(name for name, setting in canonical_settings(profile, origins).items() if setting.how != "default")
 
 
 def _spelled_as(origin: Found) -> Profile | None:
@@ -241,12 +241,12 @@ def _spelled_as(origin: Found) -> Profile | None:
     return framework_profile(like.name) if like.name else None
 
 
-def _misspelt_in(found: Sequence[Found], profile: Profile, given: frozenset[str]) -> dict[str, Setting]:
+def _misspelt_in(origins: Sequence[Found], profile: Profile, given: frozenset[str]) -> dict[str, Setting]:
     """Return the keys of origins that are misspellings of a setting that is not given."""
     names = [key.rpartition(".") for name, keys in profile.config.items() if name not in given for key in keys]
     tails = {tail for _, _, tail in names}
     misspelt: dict[str, Setting] = {}
-    for origin in found:
+    for origin in origins:
         for key, value in islice(origin.values.items(), MOST_COMPARED):
             before, dot, tail = key.rpartition(".")
             if value is None or tail in SETTINGS or tail in names_of_settings():
@@ -334,10 +334,10 @@ def check_given(given: Mapping[str, ConfigValue] | None, profile: Profile) -> No
             raise DoctorError(f"--set {key}: {profile.title} has no such setting", hint=hint, code=ExitCode.USAGE)
 
 
-def as_written(found: Sequence[Found]) -> dict[str, ConfigValue]:
+def as_written(origins: Sequence[Found]) -> dict[str, ConfigValue]:
     """Return all settings by their keys as written; the first origin wins."""
     merged: dict[str, ConfigValue] = {}
-    for origin in reversed(found):
+    for origin in reversed(origins):
         merged.update(origin.values)
     return merged
 

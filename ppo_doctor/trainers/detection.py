@@ -162,8 +162,8 @@ def meaningful(keys: frozenset[str]) -> frozenset[str]:
 
     The other keys have no meaning, whichever trainer wrote the log.
     """
-    held, (names, patterns) = Keys(keys), _names_of_all()
-    known = (keys & names).union(*map(held.matching, patterns))
+    native, (names, patterns) = Keys(keys), _names_of_all()
+    known = (keys & names).union(*map(native.matching, patterns))
     like = {key for key in keys - known if metric_of(key) or metric_of(key, language=True) or readings(key)}
     return frozenset({*known, *like, *clocks(keys)})
 
@@ -197,8 +197,8 @@ def trainers_in(layouts: Iterable[frozenset[str]]) -> dict[frozenset[str], str]:
     There may be as many layouts as records, so that one layout is examined for each set of fingerprints.
     """
     layouts = list(layouts)
-    held = Keys(frozenset().union(*layouts))
-    signs = [sign for raw in _tables().values() for sign in raw["fingerprint"]["any"] if held.has_all(sign)]
+    native = Keys(frozenset().union(*layouts))
+    signs = [sign for raw in _tables().values() for sign in raw["fingerprint"]["any"] if native.has_all(sign)]
     telling: dict[tuple[bool, ...], list[frozenset[str]]] = {}
     for layout in layouts:
         telling.setdefault(tuple(map(Keys(layout).has_all, signs)), []).append(layout)

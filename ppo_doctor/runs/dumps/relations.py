@@ -279,9 +279,9 @@ SAME = 1 - 1e-4
 
 def rewards(dump: Dump) -> Assignments:
     """Yield rewards of samples: of several rewards by name, the only one with a number for each sample."""
-    held = dump.named("rewards")
-    samples = [name for name in held if dump.per_sample(name)]
-    if dump.shape[1] > 1 and len(samples) == 1 < len(held) and dump.free("token_rewards"):
+    names = dump.named("rewards")
+    samples = [name for name in names if dump.per_sample(name)]
+    if dump.shape[1] > 1 and len(samples) == 1 < len(names) and dump.free("token_rewards"):
         yield samples[0], "token_rewards"
 
 
