@@ -1,4 +1,4 @@
-"""JSON documents: records in a list, in an object or by step, columns in an object, or objects in a row."""
+"""Read JSON documents: lists of records, records by step, columns, curves, or several objects one after the other."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 #: Parsing takes several times the size of the text in memory.
 LARGEST = 1 << 30
-#: How the list of steps is named beside a list of values.
+#: Suffix of the list of steps that belongs to a list of values (PyMARL).
 STEPS_OF = "_T"
-#: Steps from here on are none, nor are keys of more digits.
+#: Larger numbers are not steps, and neither are keys of more digits.
 LARGEST_STEP, LONGEST_STEP = 1e15, 15
 _BLANK = re.compile(r"[ \t\r\n]*")
-#: Where the next record may begin after one that is damaged.
+#: The end of a damaged record and the beginning of the next one.
 _NEXT_RECORD = re.compile(r"\}\s*,\s*(?=\{)")
 
 
 def read(source: Source) -> Iterator[Item]:
     """Yield the records of a JSON document, and its other top-level values as a configuration.
 
-    A document that was cut off gives the records before the cut, with a note.
+    A document that is cut off yields the records before the cut, with a note.
     """
     text = source.read_bytes(LARGEST).decode("utf-8", "replace").rstrip(" \t\r\n\0")
     walk = _Walk(text, source)
@@ -49,11 +49,11 @@ def read(source: Source) -> Iterator[Item]:
 
 
 class _DamagedError(ValueError):
-    """The text is no JSON from here on."""
+    """Raised where the text stops being JSON."""
 
 
 class _Walk:
-    """One pass over the text, record by record, which gives each its line and survives a torn end."""
+    """Parses the text once, record by record, with line numbers, and keeps what precedes a torn end."""
 
     def __init__(self, text: str, source: Source) -> None:
         self._text = text
@@ -62,21 +62,20 @@ class _Walk:
         self._notes = source.notes
         self._path = source.path
         self._values = Values(source.notes)
-        decode = self._values
         self._decoder = JSONDecoder(
-            parse_int=lambda digits: decode.of_digits(digits, self._line),
-            parse_float=lambda digits: decode.of_long_number(digits, self._line),
+            parse_int=lambda digits: self._values.of_digits(digits, self._line),
+            parse_float=lambda digits: self._values.of_long_number(digits, self._line),
             object_hook=_number_of if _PICKLED in text else None,
         )
         self.packer = Packer(source.path, source.notes)
         self._configs = Configurations(source.path)
-        #: lists of records met so far; keys of a second list get its name as a prefix
+        #: number of lists of records so far; keys of further lists get the name of their list as a prefix
         self._lists = 0
-        #: records so far that stand under their steps
+        #: number of records so far that are keyed by their step
         self._under_steps = 0
 
     def document(self) -> Iterator[Item]:
-        """Yield everything that the text holds."""
+        """Yield the items of the whole text; whatever follows damage that cannot be skipped is lost, with a note."""
         try:
             while start := self._peek():
                 if start == "[" and _LIST_IN_LIST.match(self._text, self._at):
@@ -92,7 +91,7 @@ class _Walk:
             self._notes.tell("damage", text, self._line_of(self._at), kind="lost")
 
     def _rows(self, rows: list[Any]) -> Iterator[Item]:
-        """Read a list of lists: a curve that TensorBoard downloaded, or rows below their names."""
+        """Read a list of lists: a curve downloaded from TensorBoard, or a row of names and then rows of values."""
         if _is_points(rows):
             yield from self._points({tag_of(self._path): rows}, 1)
         elif isinstance(rows[0], list) and (columns := _columns_of(rows[0], rows[1:])):
@@ -106,11 +105,11 @@ class _Walk:
         return self._text[self._at : self._at + 1]
 
     def _take(self, expected: str) -> str:
-        found = self._peek()
-        if not found or found not in expected:
-            raise _DamagedError(f"expected {' or '.join(expected)}, found {found or 'the end'}")
+        character = self._peek()
+        if not character or character not in expected:
+            raise _DamagedError(f"expected {' or '.join(expected)}, found {character or 'the end'}")
         self._at += 1
-        return found
+        return character
 
     def _value(self) -> Any:  # noqa: ANN401 - JSON is anything
         self._peek()
@@ -128,7 +127,7 @@ class _Walk:
         return self._line
 
     def _records(self, prefix: str) -> Iterator[Item]:
-        """Read a list of records; `prefix` goes before their keys."""
+        """Read a list of records; `prefix` is put before their keys."""
         self._take("[")
         while self._peek() not in ("]", ""):
             line = self._line_of(self._at)
@@ -145,20 +144,20 @@ class _Walk:
         self._take("]")
 
     def _expect_more(self) -> None:
-        if (found := self._peek()) not in (",", "]", ""):
-            raise _DamagedError(f"expected , or ], found {found}")
+        if (character := self._peek()) not in (",", "]", ""):
+            raise _DamagedError(f"expected , or ], found {character}")
 
     def _record(self, value: object, line: int, prefix: str) -> None:
         if not isinstance(value, dict):
             self._notes.skip("not a JSON object", line)
             return
-        held = self._configs.taken_out(value, line, first=not self.packer.ordinal)
-        record = {prefix + key: inner for key, inner in held.items()} if prefix else held
+        metrics = self._configs.taken_out(value, line, first=not self.packer.ordinal)
+        record = {prefix + key: inner for key, inner in metrics.items()} if prefix else metrics
         if record or not value:
             self.packer.add(line, *self._values.flat(record, line))
 
     def _skip_damaged(self, line: int, why: str) -> None:
-        """Go on behind the next record that looks whole; with none, the list ends here."""
+        """Continue before the next record; without one, give up the rest of the text and raise _DamagedError."""
         start = self._at
         following = _NEXT_RECORD.search(self._text, start)
         self._notes.skip("not JSON" if following else "it is cut off", line, detail=why)
@@ -181,13 +180,13 @@ class _Walk:
             self._take("}")
         except _DamagedError as error:
             damage = error  # the columns and the configuration before the tear still count
-        found = self._lists + self._under_steps > before
-        yield from self._rest(others, start, records_found=found, torn=damage is not None)
+        records_found = self._lists + self._under_steps > before
+        yield from self._rest(others, start, records_found=records_found, torn=damage is not None)
         if damage:
             raise damage
 
     def _member(self, others: dict[str, Any]) -> Iterator[Item]:
-        """Read one key of the top-level object: a list of records at once, all else into `others`."""
+        """Read one key of the top-level object: yield the records below it, or put its value into `others`."""
         key = self._value() if self._peek() == '"' else None
         if not isinstance(key, str):
             raise _DamagedError("expected a key")
@@ -205,7 +204,7 @@ class _Walk:
             others[key] = self._value()
 
     def _numbered(self, step: str) -> Iterator[Item]:
-        """Read a record that stands under its step."""
+        """Read a record whose key is its step."""
         self._under_steps += 1
         line = self._line_of(self._at)
         self._record({"step": int(step)} | self._value(), line, "")
@@ -213,7 +212,7 @@ class _Walk:
             yield from self.packer.flush()
 
     def _rest(self, others: dict[str, Any], line: int, *, records_found: bool, torn: bool) -> Iterator[Item]:
-        """Make sense of what stood beside the records: columns, a configuration, or one record."""
+        """Yield what the other keys of the object are: curves, columns, a configuration, or one record."""
         others = dict(others if records_found else _framed(others))
         points = {} if records_found else _points(others)
         if points:
@@ -238,15 +237,15 @@ class _Walk:
             self._record(record, line, "")
 
     def _points(self, points: Mapping[str, list[list[float]]], line: int) -> Iterator[Item]:
-        gathered = Points(self._path, self._notes)
+        curves = Points(self._path, self._notes)
         names = list(points) if len(points) == 1 else _short(list(points))
         for key, rows in zip(names, points.values(), strict=True):
             table = np.array([row[-2:] for row in rows], dtype=np.float64)
             known = np.isfinite(table[:, 0]) & (np.abs(table[:, 0]) < LARGEST_STEP)
             steps, values = table[known, 0].astype(np.int64), table[known, 1]
-            tags = np.full(len(steps), gathered.tag(key), dtype=np.int64)
-            gathered.add(tags, steps, values, np.zeros(len(steps)), np.full(len(steps), line, dtype=np.int64))
-        yield from gathered.tables()
+            tags = np.full(len(steps), curves.tag(key), dtype=np.int64)
+            curves.add(tags, steps, values, np.zeros(len(steps)), np.full(len(steps), line, dtype=np.int64))
+        yield from curves.tables()
 
     def _columns(self, columns: Mapping[str, list[Any]], line: int) -> None:
         length = Counter(map(len, columns.values())).most_common(1)[0][0]
@@ -259,22 +258,23 @@ class _Walk:
 
 
 _LIST_IN_LIST = re.compile(r"\[\s*\[")
-#: What jsonpickle, and so Sacred, writes beside the value of a NumPy number.
+#: Key that jsonpickle, and therefore Sacred, adds to the object of a NumPy number.
 _PICKLED = '"py/object"'
 _BLANK_THEN_RECORD = re.compile(r'\s*\{(?!\s*(?:"dtype"\s*:[^,{}]*,\s*)?"py/object")')
 
 
 def _number_of(value: dict[str, Any]) -> object:
-    """Return the number that jsonpickle wrote as an object, or the object as it is."""
+    """Return the number that jsonpickle wrote as an object, or any other object unchanged."""
     number = value.get("value")
     pickled = str(value.get("py/object", "")).startswith("numpy.") and isinstance(number, int | float)
     return number if pickled else value
 
 
 def _points(others: Mapping[str, Any]) -> dict[str, list[list[float]]]:
-    """Return the lists of [time, step, value], as TensorBoard writers export scalars, if most of the object is such.
+    """Return the curves of an object as lists of [time, step, value], or nothing if fewer than half of its keys are.
 
-    So are the lists of values beside which one of the same length holds the steps (PyMARL: `return_mean_T`).
+    Curves are written so by exports of TensorBoard; as an object of steps and values by Sacred; and as two lists, whose
+    keys differ by STEPS_OF, by PyMARL.
     """
     steps = {key: others[f"{key}{STEPS_OF}"] for key in others if f"{key}{STEPS_OF}" in others}
     lists = {key: {"steps": steps[key], "values": value} if key in steps else value for key, value in others.items()}
@@ -286,7 +286,7 @@ def _points(others: Mapping[str, Any]) -> dict[str, list[list[float]]]:
 
 
 def _steps_and_values(curve: object) -> object:
-    """Return a curve as [time, step, value], where it is an object of lists of steps and of values (Sacred)."""
+    """Return an object of lists of steps and values as rows of [time, step, value], anything else unchanged."""
     if not isinstance(curve, dict) or not {"steps", "values"} <= curve.keys():
         return curve
     steps, values = curve["steps"], curve["values"]
@@ -305,7 +305,7 @@ def _is_points(values: list[Any]) -> bool:
 
 
 def _short(keys: list[str]) -> list[str]:
-    """Return tags without the folder that all of them lie in, and without a group that only repeats the name."""
+    """Return tags without the folder that all of them share, and without a group that only repeats the name."""
     common = commonprefix([key[: key.rfind("/") + 1] for key in keys])
     folder = common[: common.rfind("/") + 1]
     tags = [key[len(folder) :] for key in keys]
@@ -314,9 +314,9 @@ def _short(keys: list[str]) -> list[str]:
 
 
 def _columns(others: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the lists of numbers, if they are most of the object, or of the one object in it of which they are.
+    """Return the flat lists of an object, or of the one object inside it, where they are at least half of the values.
 
-    A configuration may hold a list or two.
+    Otherwise they are lists in a configuration, and nothing is returned.
     """
     columns = _mostly_lists(others)
     if columns:
@@ -337,7 +337,7 @@ def _numeric(values: list[Any]) -> bool:
 
 
 def _framed(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the columns of a frame as lists (`to_json` with "split" or "columns"), any other object as it is."""
+    """Return the columns of a pandas frame as lists (`to_json` with "split" or "columns"), other objects unchanged."""
     names, rows = map(document.get, FRAME)
     if isinstance(names, list) and isinstance(rows, list):
         return _columns_of(names, rows) or document
@@ -347,8 +347,8 @@ def _framed(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _columns_of(names: Sequence[object], rows: Sequence[object]) -> dict[str, list[Any]]:
-    """Return rows as columns under their names; nothing where a row is not as wide as the names are many."""
-    held = [row for row in rows if isinstance(row, list) and len(row) == len(names)]
-    if len(held) < len(rows) or not all(isinstance(name, str) for name in names):
+    """Return rows as columns by name, or nothing if a row has another length than the list of names."""
+    whole = [row for row in rows if isinstance(row, list) and len(row) == len(names)]
+    if len(whole) < len(rows) or not all(isinstance(name, str) for name in names):
         return {}
-    return {str(name): [row[i] for row in held] for i, name in enumerate(names)}
+    return {str(name): [row[i] for row in whole] for i, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""Runs in folders with one file per metric: MLflow's file store, and the CSV files of TorchRL's CSVLogger.
+"""Read runs that are folders with one file per metric: MLflow's file store and the CSV files of TorchRL's CSVLogger.
 
 Sources: mlflow/store/tracking/file_store.py, torchrl/record/loggers/csv.py.
 """
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     Parser = Callable[[bytes, bool], tuple[float, float, int]]
 
-#: Metrics and parameters read of one run, and the longest parameter in bytes (MLflow's own limit is 8,000).
+#: Largest number of metric or parameter files read of one run, and longest parameter in bytes (MLflow allows 8,000).
 MOST_FILES = 20_000
 _LONGEST_PARAMETER = 1 << 16
 _SUFFIX = ".csv"
-#: CSV files of a folder whose first line is looked at, and bytes of it.
+#: Number of CSV files of a folder whose first line is checked, and bytes read of each.
 _LOOKED_AT, _HEAD = 3, 256
 _LINE = re.compile(rb"\s*\d+(?:\.0*)?\s*,\s*(?:[-+]?[\d.]+(?:[eE][-+]?\d+)?|[-+]?inf|nan)\s*(?:\r?\n|\Z)")
 #: Columns of the rows of a metric: time in s, value, step, tag, line.
@@ -42,14 +42,14 @@ _TIME, _VALUE, _STEP, _TAG, _LINE_NUMBER = range(5)
 
 
 def is_mlflow_run(path: Path) -> bool:
-    """Tell whether a folder is a run of a file store, by what it is made with; its meta.yaml may be lost."""
+    """Return whether a folder is a run of MLflow's file store, which may have lost its meta.yaml."""
     return (path / "metrics").is_dir() and (
         (path / "meta.yaml").is_file() or all((path / name).is_dir() for name in ("params", "tags"))
     )
 
 
 def is_csv_run(files: Iterable[Path]) -> bool:
-    """Tell whether files are the metrics of a run: several CSV files that begin with a step and a value."""
+    """Return whether files are the metrics of a run: several CSV files that begin with a step and a value."""
     tables = [file for file in files if file.suffix == _SUFFIX]
     return len(tables) > 1 and all(map(_begins_with_step, sorted(tables)[:_LOOKED_AT]))
 
@@ -63,9 +63,9 @@ def _begins_with_step(file: Path) -> bool:
 
 
 def read_mlflow_run(path: Path) -> Iterator[Item]:
-    """Yield the metrics of a run folder by step, in the order of their timestamps, then its parameters and notes.
+    """Yield the metrics of an MLflow run by step, in the order of their timestamps, then its parameters and notes.
 
-    A record's line is that of its first value in the file of that metric.
+    The line of a record is that of its first value in the file of the metric.
     """
     notes = Ledger(str(path))
     yield from _tables(path, _files_below(path / "metrics", notes), _mlflow_point, "“time value step”", _TIME, notes)
@@ -76,9 +76,10 @@ def read_mlflow_run(path: Path) -> Iterator[Item]:
 
 
 def read_csv_run(path: Path) -> Iterator[Item]:
-    """Yield the metrics of a folder by step, side by side; a record's line is that of its first value in its file.
+    """Yield the metrics of a folder of CSV files by step, then notes.
 
-    A line is “step,value”; a metric whose name holds slashes lies in folders of that name.
+    Each line is “step,value”. Metrics with slashes in their names are in subfolders. The line of a record is that of
+    its first value in the file of the metric.
     """
     notes = Ledger(str(path))
     files = [(key.removesuffix(_SUFFIX), file) for key, file in _files_below(path, notes) if key.endswith(_SUFFIX)]
@@ -89,7 +90,7 @@ def read_csv_run(path: Path) -> Iterator[Item]:
 def _tables(
     path: Path, files: list[tuple[str, Path]], point: Parser, form: str, order: int, notes: Ledger
 ) -> Iterator[Table]:
-    """Yield the values of all metrics in the order of a column of their rows."""
+    """Yield the values of all metrics, sorted by the column `order` of their rows."""
     points = Points(str(path), notes)
     parts = [part for key, file in files if len(part := _metric(file, points.tag(key), point, form, notes))]
     if parts:
@@ -100,21 +101,21 @@ def _tables(
 
 
 def _files_below(folder: Path, notes: Ledger) -> list[tuple[str, Path]]:
-    """Return the files below a folder by their name, which may hold slashes."""
-    found: list[tuple[str, Path]] = []
+    """Return (path relative to the folder, file) of the files below a folder, sorted, at most MOST_FILES."""
+    files: list[tuple[str, Path]] = []
     for parent, _, names in os.walk(folder):  # follows no links to folders
         for name in names:
             file = Path(parent) / name
-            found.append((file.relative_to(folder).as_posix(), file))
-    if len(found) > MOST_FILES:
-        notes.tell("many", f"{folder.name}: only the first {MOST_FILES:,} of {len(found):,} files are read")
-    return sorted(found)[:MOST_FILES]
+            files.append((file.relative_to(folder).as_posix(), file))
+    if len(files) > MOST_FILES:
+        notes.tell("many", f"{folder.name}: only the first {MOST_FILES:,} of {len(files):,} files are read")
+    return sorted(files)[:MOST_FILES]
 
 
 def _metric(file: Path, tag: int, point: Parser, form: str, notes: Ledger) -> FloatArray:
-    """Return the rows of a metric; a last line without an end is torn. Shape [rows, 5]."""
+    """Return the rows of a metric, of shape [rows, 5]; a last line without a newline is skipped as cut off."""
     rows: list[tuple[float, float, int, int, int]] = []
-    stepped = False
+    has_steps = False
     source = Source(file)
     source.notes = notes
     with notes.about(str(file)):
@@ -125,9 +126,9 @@ def _metric(file: Path, tag: int, point: Parser, form: str, notes: Ledger) -> Fl
                 if not source.ended:
                     notes.skip("the last line is cut off", number)
                     continue
-                stepped = stepped or len(line.split()) > 2
+                has_steps = has_steps or len(line.split()) > 2
                 try:
-                    rows.append((*point(line, stepped), tag, number))
+                    rows.append((*point(line, has_steps), tag, number))
                 except (ValueError, OverflowError):
                     notes.skip(f"not {form}", number)
         except DoctorError as error:
@@ -137,13 +138,17 @@ def _metric(file: Path, tag: int, point: Parser, form: str, notes: Ledger) -> Fl
     return np.array(rows, dtype=np.float64).reshape(-1, 5)
 
 
-def _mlflow_point(line: bytes, stepped: bool) -> tuple[float, float, int]:
-    """Read time, value and step; half a line before a whole one is no point.
+def _mlflow_point(line: bytes, has_steps: bool) -> tuple[float, float, int]:
+    """Return time in s, value and step of a line.
 
-    Old versions write no step at all, new ones a data set and its digest behind it.
+    Old versions of MLflow write no step; new ones add a data set and its digest. `has_steps` says that this file has
+    steps, so that a line without one was cut off.
+
+    Raises:
+        ValueError: the line has another form.
     """
     cells = line.split()
-    if len(cells) == 2 and not stepped:
+    if len(cells) == 2 and not has_steps:
         cells = [*cells, b"0"]
     if len(cells) not in (3, 5) or (len(cells) == 5 and _is_number(cells[3])):
         raise ValueError("another number of cells")
@@ -164,6 +169,7 @@ def _is_number(cell: bytes) -> bool:
 
 
 def _parameters(folder: Path, notes: Ledger) -> dict[str, ConfigValue]:
+    """Return the parameters of an MLflow run, one file each; unreadable ones become notes."""
     settings: dict[str, ConfigValue] = {}
     for key, file in _files_below(folder, notes):
         try:

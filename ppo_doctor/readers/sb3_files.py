@@ -1,8 +1,8 @@
-"""Files of Stable-Baselines3 beside its log: evaluations.npz, and settings in the zip of a model.
+"""Read evaluations.npz and the settings in saved models of Stable-Baselines3.
 
-Sources: stable_baselines3/common/callbacks.py (EvalCallback), common/save_util.py. Nothing is unpickled: of a model
-only the plain values in its `data`, which is JSON, are read. An archive that lost the directory at its end is read
-member by member.
+Nothing is unpickled: only the plain values in the JSON member `data` of a model are read. An archive that lost the
+directory at its end is read member by member. Sources: stable_baselines3/common/callbacks.py (EvalCallback),
+common/save_util.py.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from ppo_doctor.readers.notes import Ledger
     from ppo_doctor.readers.source import Source
 
-#: A larger member is not read: whoever wrote it meant no log, or harm.
+#: Larger members are not read: they are no log, or a decompression bomb.
 LARGEST_MEMBER = 256 << 20
 _LOCAL = struct.Struct("<4s5H3I2H")
 _MAGIC = b"PK\x03\x04"
 _STORED, _DEFLATED = 0, 8
-#: Flag of members whose size stands behind them, and the extra field that holds sizes of 64 bits.
-_SIZE_BEHIND, _ZIP64 = 8, 1
+#: Flag of members whose size follows their data, and type of the extra field with 64-bit sizes.
+_SIZE_FOLLOWS, _ZIP64 = 8, 1
 _IN_EXTRA = 0xFFFFFFFF
 
 
 def members(stream: BinaryIO, wanted: Callable[[str], bool], notes: Ledger) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, content) of the wanted members; those that are damaged or too large become notes."""
+    """Yield (name, content) of the wanted members of a zip; those that are damaged or too large become notes."""
     try:
         archive = zipfile.ZipFile(stream)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error) as error:
@@ -62,7 +62,11 @@ def members(stream: BinaryIO, wanted: Callable[[str], bool], notes: Ledger) -> I
 
 
 def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """Return a member; its size is what comes out, not what the archive says."""
+    """Return the content of a member.
+
+    Raises:
+        ValueError: the member is compressed in another way than trainers do, or unpacks to more than LARGEST_MEMBER.
+    """
     if info.compress_type not in (_STORED, _DEFLATED):
         raise ValueError("a way of compression that no trainer uses")
     with archive.open(info) as member:
@@ -73,12 +77,12 @@ def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
 
 
 def _one_by_one(stream: BinaryIO, wanted: Callable[[str], bool], notes: Ledger) -> Iterator[tuple[str, bytes]]:
-    """Walk from local header to local header, as far as they hold the sizes of their members."""
+    """Yield the wanted members of an archive without a directory, until a local header lacks the size of its member."""
     while len(head := stream.read(_LOCAL.size)) == _LOCAL.size and head.startswith(_MAGIC):
         _, _, flags, method, _, _, checksum, packed, _, name_size, extra_size = _LOCAL.unpack(head)
         name = stream.read(name_size).decode("utf-8", "replace")
         size = _size(packed, stream.read(extra_size))
-        if flags & _SIZE_BEHIND or size is None or size > LARGEST_MEMBER:
+        if flags & _SIZE_FOLLOWS or size is None or size > LARGEST_MEMBER:
             notes.skip("a member of the archive is cut off", detail=name)
             return
         data = stream.read(size)
@@ -91,7 +95,7 @@ def _one_by_one(stream: BinaryIO, wanted: Callable[[str], bool], notes: Ledger) 
 
 
 def _size(packed: int, extra: bytes) -> int | None:
-    """Return the packed size of a member, which may stand in an extra field behind its unpacked size."""
+    """Return the packed size of a member, from its zip64 extra field if it has one; None if the field is missing."""
     if packed != _IN_EXTRA:
         return packed
     at = 0
@@ -104,6 +108,7 @@ def _size(packed: int, extra: bytes) -> int | None:
 
 
 def _unpacked(data: bytes, method: int) -> bytes | None:
+    """Return the unpacked content of a member, None if it is damaged, too large or compressed in another way."""
     if method == _STORED:
         return data
     if method != _DEFLATED:
@@ -118,22 +123,22 @@ def _unpacked(data: bytes, method: int) -> bytes | None:
 
 #: Largest archive read from stdin or a compressed file.
 LARGEST = 512 << 20
-#: Arrays of shape [evaluations, episodes], and what the trainer's own logger calls their means.
+#: Array of shape [evaluations, episodes] → the name under which the trainer's logger writes its means.
 _MEANS = {"results": "eval/mean_reward", "ep_lengths": "eval/mean_ep_length", "successes": "eval/success_rate"}
 _STEPS, _STEP = "timesteps", "time/total_timesteps"
 _SETTINGS = "data"
-#: What NumPy raises for a header that is none: it is a Python literal, cut into tokens where it may be of Python 2.
-_OF_HEADERS = (
+#: Exceptions that NumPy raises for a damaged header, which it parses as a Python literal, perhaps of Python 2.
+_HEADER_ERRORS = (
     *(ValueError, EOFError, OSError, SyntaxError, MemoryError, OverflowError, TypeError),
     *(RecursionError, TokenError),
 )
 _PICKLED = ":serialized:"
-#: How a schedule that never changes is written since 2.7.
+#: A constant schedule, as SB3 describes it since 2.7.
 _CONSTANT = re.compile(r"ConstantSchedule\(val=([-+0-9.eE]+)\)")
 
 
 def read_evaluations(source: Source) -> Iterator[Item]:
-    """Yield the mean of each evaluation at its step; an evaluation that lacks an array goes without."""
+    """Yield a table with the means of each evaluation at its step; arrays of another length are left out."""
     stream, _ = source.file(LARGEST)
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     with stream:
@@ -153,7 +158,7 @@ def _evaluations(
     for name, key in _MEANS.items():
         array = arrays.get(name)
         if array is not None and array.ndim >= 1 and len(array) == len(steps) and array.size:
-            with np.errstate(all="ignore"):  # infinities stay what they are
+            with np.errstate(all="ignore"):  # infinities are kept
                 columns[key] = array.astype(np.float64).reshape(len(steps), -1).mean(axis=1)
     if len(columns) > 1:
         places = np.arange(len(steps))
@@ -161,10 +166,10 @@ def _evaluations(
 
 
 def _array(name: str, content: bytes, notes: Ledger) -> np.ndarray[Any, Any] | None:
-    """Return an array of numbers; one of objects would have to be unpickled, which nothing here does."""
+    """Return the array in a .npy file, None with a note if it is damaged or does not hold numbers (never unpickles)."""
     try:
         array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-    except _OF_HEADERS as error:
+    except _HEADER_ERRORS as error:
         notes.skip("an array cannot be read", detail=f"{name}: {error}")
         return None
     if array.dtype.kind not in "biuf":
@@ -174,7 +179,7 @@ def _array(name: str, content: bytes, notes: Ledger) -> np.ndarray[Any, Any] | N
 
 
 def read_model(source: Source) -> Iterator[Item]:
-    """Yield the settings of a saved model: those of its attributes that are plain numbers and words."""
+    """Yield the settings of a saved model: its attributes that are plain numbers and strings."""
     stream, _ = source.file(LARGEST)
     with stream:
         for name, content in members(stream, _SETTINGS.__eq__, source.notes):
@@ -190,18 +195,18 @@ def read_model(source: Source) -> Iterator[Item]:
 
 
 def _plain(document: Mapping[str, Any]) -> dict[str, ConfigValue]:
-    """Return the public attributes that need no unpickling; a schedule that is constant is its value."""
+    """Return the public attributes that need no unpickling; a constant schedule becomes its value."""
     settings: dict[str, ConfigValue] = {}
     for key, value in document.items():
         if key.startswith("_"):
             continue
         if value is None or isinstance(value, (str, int, float)):
             settings[key] = value
-        elif isinstance(value, dict) and _PICKLED in value and (found := _CONSTANT.search(_described(value))):
-            settings[key] = float(found[1])
+        elif isinstance(value, dict) and _PICKLED in value and (match := _CONSTANT.search(_described(value))):
+            settings[key] = float(match[1])
     return settings
 
 
 def _described(value: Mapping[str, Any]) -> str:
-    """Return the attributes of a pickled object that stand beside it as text."""
+    """Return the description of a pickled object: the attributes that SB3 also writes as text."""
     return " ".join(str(part) for key, part in value.items() if not key.startswith(":"))

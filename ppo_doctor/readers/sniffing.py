@@ -1,4 +1,4 @@
-"""Recognise the container of a file by its first bytes, whatever its name."""
+"""Recognise the container of a file by its first bytes, mostly regardless of its name."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.opening import plain_file
 from ppo_doctor.readers.values import parse
 
-#: Lines that are looked at.
+#: Number of lines that are examined.
 _LINES = 60
 _ARRAY = re.compile(r"\[\s*(?:\{(?!\s*')|\[|\]\s*\Z|\Z)")
-#: A document in one line, too long for the head: a list first, or the log of a Hugging Face trainer.
+#: A one-line document longer than the head: it begins with a list, or is the log of a Hugging Face trainer.
 _LONG_DOCUMENT = r'(?s)\{\s*"[^"]*"\s*:\s*(?:\[|\{"0":)|\{"0":|\{.*"log_history"\s*:\s*\['
-#: The name of a column beyond doubt, for a file that is a header and nothing else.
+#: An unmistakable column name, for files that consist of a header only.
 _PLAIN_NAME = r"[\w./()%@-]+(?: [\w./()%@-]+){0,3}\Z"
-#: Where a notebook says what a cell is: every one begins with a cell, or has one in its first pages. Its version says
-#: it as well, which may come first, before pages of the states of widgets.
+#: A notebook: it has a cell within the head, or begins with its version, which long widget states may follow.
 _NOTEBOOK = r'"cells": ?\[\s*\{(?s:.*?)"cell_type": ?"|\A\{\s*"nbformat": ?\d'
-#: What Kaggle saves of a console: pieces of its streams.
+#: A console log as Kaggle saves it, in pieces of its streams.
 _STREAMS = r'\[\s*\{"stream_name": ?"'
 _DELIMITERS = "\t,;"
-#: Keys of a frame that pandas writes as names beside rows.
+#: Keys of a frame that pandas writes as a list of names and a list of rows.
 FRAME = ("columns", "data")
 
 
-#: First bytes of containers; the member that a zip begins with tells what it is.
+#: First bytes of containers; a zip is recognised by its first member.
 _MAGIC = {b":W&B\xe1\xbe\0": "wandb", b"SQLite format 3\0": "sqlite", b"PAR1": "parquet"}
 _ZIP = b"PK\x03\x04"
 _MEMBERS = {b"data": "sb3-zip"} | dict.fromkeys(
@@ -38,9 +37,9 @@ _MEMBERS = {b"data": "sb3-zip"} | dict.fromkeys(
 
 
 def sniff(head: bytes, name: str = "") -> str | None:
-    """Return the container that the first 64 kB (as UTF-8, unpacked) belong to, or None for nothing that we read.
+    """Return the container of a file by its first 64 kB (unpacked, as UTF-8), or None if no reader knows it.
 
-    The content decides; the name counts only for event files and W&B files whose first bytes are damaged.
+    The name counts only for event files and W&B files whose first bytes are damaged.
     """
     container = sniff_binary(head, name)
     if container:
@@ -57,7 +56,7 @@ def sniff(head: bytes, name: str = "") -> str | None:
 
 
 def sniff_binary(head: bytes, name: str = "") -> str | None:
-    """Return the binary container that the first bytes (at least 256, or all) belong to."""
+    """Return the binary container of a file by its first bytes (at least 256, or all of them), or None."""
     for magic, container in _MAGIC.items():
         if head.startswith(magic):
             return container
@@ -73,7 +72,7 @@ def sniff_binary(head: bytes, name: str = "") -> str | None:
 
 
 def _begins_records(head: bytes) -> bool:
-    """Tell a record file of TensorFlow: a length that fits its checksum."""
+    """Return whether a file begins like a record file of TensorFlow, with a length that matches its checksum."""
     if len(head) < 12 or head[4:8] != b"\0\0\0\0":
         return False
     from ppo_doctor.readers.tfrecord import size_of  # imports NumPy
@@ -82,7 +81,7 @@ def _begins_records(head: bytes) -> bool:
 
 
 def _binary(data: bytes) -> bool:
-    """Tell binary data by control characters that no terminal prints, or by a share of broken UTF-8."""
+    """Return whether data is binary: over 1 % control characters that no terminal prints, or over 10 % broken UTF-8."""
     control = len(data) - len(data.translate(None, bytes(set(range(32)) - {8, 9, 10, 12, 13, 27}) + b"\x7f"))
     broken = data.decode("utf-8", "replace").count("\ufffd")
     return control > 0.01 * len(data) or broken > 0.1 * len(data)
@@ -126,7 +125,7 @@ def _holds_records(lists: list[list[object]]) -> bool:
 
 
 def is_frame(document: Mapping[str, object]) -> bool:
-    """Tell whether an object is a frame: columns of values by their rows, or names beside rows."""
+    """Return whether an object is a pandas frame: columns of values by row number, or names and rows."""
     if set(FRAME) <= document.keys():
         return True
     inner = list(document.values())
@@ -139,7 +138,7 @@ def _is_row(key: object) -> bool:
 
 
 def _is_object(line: str) -> bool:
-    import orjson  # seven times as fast, for 60 lines of every log; what it refuses may still be NaN
+    import orjson  # seven times as fast for 60 lines of every log, but it rejects NaN
 
     try:
         return isinstance(orjson.loads(line), dict)
@@ -152,7 +151,7 @@ def _is_object(line: str) -> bool:
 
 
 def delimiter_of(lines: list[str]) -> str | None:
-    """Return the delimiter of a table of numbers, or None when these lines are no such table."""
+    """Return the delimiter of a table of numbers, or None if the lines are no such table."""
     rows = [line.rstrip("\r") for line in lines if not line.startswith("#")]
     if not rows:
         return None
@@ -163,10 +162,10 @@ def delimiter_of(lines: list[str]) -> str | None:
 
 
 def cells_of(row: str, delimiter: str) -> list[str]:
-    """Return the cells of a row; none of what is no row."""
+    """Return the cells of a row, or an empty list if the CSV parser rejects it."""
     import csv
 
-    if row.count('"') % 2:  # else a quote that is never closed makes one cell of a header
+    if row.count('"') % 2:  # otherwise an unclosed quote would turn the rest of the row into one cell
         row = row.replace('"', "")
     try:
         return next(csv.reader([row], delimiter=delimiter), [])
@@ -175,9 +174,9 @@ def cells_of(row: str, delimiter: str) -> list[str]:
 
 
 def leading_columns(rows: list[list[str]]) -> int:
-    """Return how many columns go on where a header names more and at most one row below it has them all, else 0.
+    """Return the width of most rows if it is smaller than the header's, which at most one row fills; else 0.
 
-    Scripts write their settings into further columns of the first row.
+    Scripts write their settings into additional columns of the first row.
     """
     widths = Counter(len(row) for row in rows[1:] if row)
     if not widths or not all(map(_is_name, rows[0])):
@@ -188,7 +187,7 @@ def leading_columns(rows: list[list[str]]) -> int:
 
 
 def _is_table(rows: list[list[str]]) -> bool:
-    """Tell whether many rows are as wide as the first, and some column holds numbers in nearly all of them."""
+    """Return whether many rows are as wide as the first, and some column holds numbers in nearly all of them."""
     width = leading_columns(rows)
     rows = [row[:width] for row in rows] if width else rows
     first = rows[0]
@@ -198,7 +197,7 @@ def _is_table(rows: list[list[str]]) -> bool:
     if len(rows) == 1:
         return all(map(_is_number, first)) or all(re.match(_PLAIN_NAME, cell) for cell in first)
     if all(map(_is_name, first)):
-        body = [row for row in body if row != first]  # some write the header before each row
+        body = [row for row in body if row != first]  # some loggers repeat the header before each row
     elif not all(map(_is_number, first)):
         return False
     return any(_mostly_numbers([row[i] for row in body]) for i in range(len(first)))
@@ -218,16 +217,16 @@ def _is_name(cell: str) -> bool:
     return isinstance(parse(cell), str) or not cell.strip()
 
 
-#: Bytes of a file of an unknown kind that are looked at, lines with numbers in them, and the share that digits are.
+#: For files of unknown kind: bytes examined, fewest lines with a digit, and smallest share of digits.
 _LOOKED_AT, _FEWEST_LINES, _DIGITS = 1 << 12, 5, 0.08
-#: Sources hold few numbers, but for those that are data.
+#: Source code, which is no log even if it contains many numbers.
 _SOURCES = frozenset(
     {".c", ".cpp", ".cs", ".css", ".go", ".h", ".html", ".java", ".js", ".py", ".rs", ".sh", ".svg", ".ts", ".xml"}
 )
 
 
 def holds_lines_of_numbers(path: Path) -> bool:
-    """Tell whether a file of an unknown kind begins with lines of text that hold many numbers, and is no source."""
+    """Return whether a file of unknown kind begins with lines of text with many digits, and is no source code."""
     if path.suffix.lower() in _SOURCES:
         return False
     try:

@@ -1,6 +1,7 @@
-"""Databases of MLflow and Trackio in SQLite: opened read-only, recognised by their tables.
+"""Read the SQLite databases of MLflow and Trackio.
 
-Sources: mlflow/store/tracking/sqlalchemy_store.py, and trackio/sqlite_storage.py, whose cells are JSON.
+Databases are opened read-only and recognised by their tables. Trackio stores JSON in its cells. Sources:
+mlflow/store/tracking/sqlalchemy_store.py, trackio/sqlite_storage.py.
 """
 
 from __future__ import annotations
@@ -31,33 +32,34 @@ if TYPE_CHECKING:
     from ppo_doctor.readers.notes import Ledger
     from ppo_doctor.readers.source import Source
 
-#: Largest database that is read from stdin or from a compressed file, which takes holding it in memory.
+#: Largest database that is read from stdin or from a compressed file, because it is then held in memory.
 LARGEST = 256 << 20
 _HEADER = 100
-#: Bytes 18 and 19 of the header: 2 where changes are kept in a file beside it until they are merged.
+#: Bytes 18 and 19 of the header are 2 if the database keeps a write-ahead log, the file `NAME-wal`.
 _JOURNAL = slice(18, 20)
 _WAL = b"\2\2"
-#: The file of changes that are not merged yet: its mark, and bytes before the first frame and before the page of each.
+#: First bytes of a write-ahead log, and the sizes of its header and of the header of each frame (one page) in bytes.
 _LOG_MARK, _LOG_HEADER, _FRAME_HEADER = b"\x37\x7f\x06", 32, 24
-#: Farthest that is jumped over a damaged page, in row ids.
+#: Largest number of row ids that may be skipped at a damaged page.
 _FARTHEST = 1 << 40
-#: What damage raises: messages of SQLite quote what is damaged, and its module cannot decode them then.
+#: Exceptions that a damaged database raises. SQLite quotes damaged text in its messages, which may not decode.
 DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 _LAST_ROW = (1 << 63) - 1
 _OF_DAMAGE = "copy it again from where it was written, or save what can be saved: sqlite3 FILE .recover"
-#: What SQLite says where a transaction that was cut off would have to be undone first, which takes writing, and where a
-#: file beside the database cannot be opened.
+#: Error codes if an interrupted transaction would have to be rolled back, which needs write access, and if the journal
+#: or the write-ahead log cannot be opened.
 _NOT_WITHOUT_WRITING = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
-#: Damaged pages that are jumped over; each takes some ten queries.
+#: Largest number of damaged pages that are skipped in one table; each takes about ten queries.
 MOST_JUMPS = 1_000
-#: A larger cell is no value and no configuration; SQLite refuses it before it takes memory.
+#: A larger cell is neither a value nor a configuration; SQLite refuses it before allocating memory.
 LARGEST_CELL = 16 << 20
 
 
 def read(source: Source) -> Iterator[Item]:
-    """Yield the runs of an MLflow or a Trackio database, one after the other, and what was lost.
+    """Yield the runs of an MLflow or a Trackio database, one after the other; losses become notes.
 
-    Raises DoctorError for a database of something else, and for one that is damaged before its first table.
+    Raises:
+        DoctorError: the database belongs to another program, or its list of tables is damaged.
     """
     try:
         with closing(_connect(source)) as database:
@@ -81,37 +83,34 @@ def read(source: Source) -> Iterator[Item]:
 def rows(
     database: sqlite3.Connection, query: str, key: tuple[str, ...], notes: Ledger
 ) -> Iterator[tuple[int, tuple[object, ...]]]:
-    """Yield (row id, the rest) of every row that can be read; a damaged page is jumped over, with a note.
+    """Yield (row id, other cells) of every row that can be read; damaged pages are skipped, with a note.
 
-    `query` selects the row id first, and takes one parameter more than `key`: the row id to begin behind.
+    `query` selects the row id as its first column. Its parameters are `key`, then the row id after which to begin.
     """
     last: int | None = -1
     jumps = 0
     while last is not None:
         try:
             for number, *cells in database.execute(query, (*key, last)):
-                if not isinstance(number, int) or number <= last:  # pages that lead in a circle would never end
+                if not isinstance(number, int) or number <= last:  # damaged pages may form a cycle
                     raise sqlite3.DatabaseError(f"row {number} follows row {last}")
                 last = number
                 yield number, tuple(cells)
         except DAMAGE as error:
             jumps += 1
-            ahead = _ahead(database, query, (*key, last))
-            if ahead is not None:
-                last = ahead[0]
-                yield ahead
-            beyond = _beyond(database, query, (*key, last)) if jumps < MOST_JUMPS else None
+            unread = _row_before_damage(database, query, (*key, last))
+            if unread is not None:
+                last = unread[0]
+                yield unread
+            end = _end_of_damage(database, query, (*key, last)) if jumps < MOST_JUMPS else None
             first = max(1, last + 1)
-            upto = f"to {beyond}" if beyond is not None else "on"
-            text = f"a page of the database is damaged: rows of {_table(query)} from {first} {upto} are lost ({error})"
+            upto = f"to {end}" if end is not None else "on"
+            table = query.partition(" FROM ")[2].partition(" ")[0]
+            text = f"a page of the database is damaged: rows of {table} from {first} {upto} are lost ({error})"
             notes.tell("a page of the database is damaged", text, first, kind="lost")
-            last = beyond
+            last = end
         else:
             return
-
-
-def _table(query: str) -> str:
-    return query.partition(" FROM ")[2].partition(" ")[0]
 
 
 def _first(database: sqlite3.Connection, query: str, key: tuple[object, ...]) -> tuple[object, ...] | None:
@@ -119,8 +118,10 @@ def _first(database: sqlite3.Connection, query: str, key: tuple[object, ...]) ->
     return row
 
 
-def _ahead(database: sqlite3.Connection, query: str, key: tuple[object, ...]) -> tuple[int, tuple[object, ...]] | None:
-    """Return the row before the damage: the module reads ahead by one, and loses it with the error."""
+def _row_before_damage(
+    database: sqlite3.Connection, query: str, key: tuple[object, ...]
+) -> tuple[int, tuple[object, ...]] | None:
+    """Return the last row before the damage, which the sqlite3 module reads ahead and drops with the error."""
     try:
         row = _first(database, query, key)
     except DAMAGE:
@@ -129,8 +130,8 @@ def _ahead(database: sqlite3.Connection, query: str, key: tuple[object, ...]) ->
     return (number, row[1:]) if row and isinstance(number, int) and number > int(str(key[-1])) else None
 
 
-def _beyond(database: sqlite3.Connection, query: str, key: tuple[object, ...]) -> int | None:
-    """Return the least row id behind which there is a row that can be read, or nothing at all; None for neither."""
+def _end_of_damage(database: sqlite3.Connection, query: str, key: tuple[object, ...]) -> int | None:
+    """Return the smallest row id after which the query succeeds, or None if none is found within _FARTHEST."""
 
     def readable(last: int) -> bool:
         try:
@@ -153,12 +154,13 @@ def _beyond(database: sqlite3.Connection, query: str, key: tuple[object, ...]) -
 
 
 def _tables(database: sqlite3.Connection) -> set[str]:
-    """Return the names of plain tables: a view may be a program that never ends."""
-    listed = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
-    return {str(name) for name, sql in listed if str(sql).upper().startswith("CREATE TABLE")}
+    """Return the names of plain tables. Views are left out, because a hostile one could run without end."""
+    entries = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
+    return {str(name) for name, sql in entries if str(sql).upper().startswith("CREATE TABLE")}
 
 
 def _connect(source: Source) -> sqlite3.Connection:
+    """Open the database in place if it is a whole file, else a copy of its bytes in memory."""
     stream, path = source.file(LARGEST)
     with stream:
         head = stream.read(_HEADER)
@@ -176,14 +178,14 @@ def _connect(source: Source) -> sqlite3.Connection:
     if len(data) < _HEADER:
         raise DoctorError(f"{source.path} is a database that is cut off within its header", hint=_OF_DAMAGE)
     if data[_JOURNAL] == _WAL:
-        data[_JOURNAL] = b"\1\1"  # what stands beside it is not at hand
+        data[_JOURNAL] = b"\1\1"  # the write-ahead log is not available
     database = sqlite3.connect(":memory:")
-    database.deserialize(bytes(data) + bytes(max(0, missing)))  # pages of zeros are jumped over as damaged ones are
+    database.deserialize(bytes(data) + bytes(max(0, missing)))  # pages of zeros are skipped like damaged ones
     return database
 
 
 def _size_of(head: bytes) -> int:
-    """Return the bytes of a database by its header, 0 where the header does not know: old versions keep no count."""
+    """Return the size of a database in bytes by its header, or 0 if an old version of SQLite left the count stale."""
     pages = int.from_bytes(head[28:32], "big")
     return _page(head) * pages if head[24:28] == head[92:96] else 0
 
@@ -194,11 +196,11 @@ def _page(head: bytes) -> int:
 
 
 def _open(path: Path, head: bytes, notes: Ledger) -> sqlite3.Connection:
-    """Open a file without writing anything, not even beside it."""
-    beside = path.with_name(path.name + "-wal")
-    alone = head[_JOURNAL] == _WAL and not beside.exists()
-    if head[_JOURNAL] == _WAL and not alone and not _is_whole(beside, _page(head)):
-        notes.tell("wal", f"{beside.name} is damaged: of the last changes some are lost", kind="lost")
+    """Open a file without writing to it or to its folder."""
+    wal = path.with_name(path.name + "-wal")
+    alone = head[_JOURNAL] == _WAL and not wal.exists()
+    if head[_JOURNAL] == _WAL and not alone and not _is_whole_wal(wal, _page(head)):
+        notes.tell("wal", f"{wal.name} is damaged: of the last changes some are lost", kind="lost")
     database = _opened(path, "immutable=1" if alone else "mode=ro")
     try:
         database.execute("SELECT 1 FROM sqlite_master")
@@ -212,13 +214,13 @@ def _open(path: Path, head: bytes, notes: Ledger) -> sqlite3.Connection:
     return database
 
 
-def _is_whole(log: Path, page: int) -> bool:
-    """Tell whether changes that are not merged yet look whole: SQLite takes those before the first damage, silently.
+def _is_whole_wal(wal: Path, page: int) -> bool:
+    """Return whether a write-ahead log looks undamaged; SQLite silently ignores everything after the first damage.
 
-    The file begins with a mark and ends with a whole frame; frames of the same salt as its header stand together, and
-    behind them those of earlier changes, never nothing.
+    A whole log begins with its magic number and ends at a frame boundary. Frames with the salt of the header come
+    first; older frames may follow, but no zeros.
     """
-    with plain_file(log) as stream:
+    with plain_file(wal) as stream:
         size = stream.seek(0, 2)
         frames, rest = divmod(size - _LOG_HEADER, page + _FRAME_HEADER)
         stream.seek(0)
@@ -236,20 +238,20 @@ def _opened(path: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)
 
 
-#: Infinity is stored as the largest double.
+#: MLflow stores infinity as the largest double.
 _LARGEST = 1.7976931348623157e308
 _METRICS = "SELECT rowid, run_uuid, key, value, timestamp, step, is_nan FROM metrics NOT INDEXED WHERE rowid > ?"
 _PARAMS = "SELECT rowid, run_uuid, key, value FROM params NOT INDEXED WHERE rowid > ?"
 _RUNS = "SELECT rowid, run_uuid, name, status, lifecycle_stage FROM runs NOT INDEXED WHERE rowid > ?"
-#: The column that tells the runs of a database apart.
+#: Column that holds the number of the run, if a database has several.
 _RUN = "run"
 _DELETED = "deleted"
 
 
 def mlflow_runs(database: sqlite3.Connection, source: Source) -> Iterator[Item]:
-    """Yield each run's parameters and then its metrics by step; deleted runs are passed over.
+    """Yield the parameters and then the metrics by step of each run that is not deleted.
 
-    A record's line is the place of its first value among the values of the runs in the order in which they are read.
+    Lines count the values of all runs in the order in which they are read; a record has the line of its first value.
     """
     order = " ORDER BY rowid"
     known = {str(cells[0]): cells[1:] for _, cells in rows(database, _RUNS + order, (), source.notes)}
@@ -275,19 +277,20 @@ def mlflow_runs(database: sqlite3.Connection, source: Source) -> Iterator[Item]:
 
 
 def _values(metrics: Iterator[tuple[int, tuple[object, ...]]], points: Points, source: Source) -> dict[str, FloatArray]:
-    """Return the values of each run as rows of (tag, step, value, time in s), in the order in which they came."""
-    held: dict[str, list[tuple[float, float, float, float]]] = defaultdict(list)
+    """Return the values of each run in stored order, as rows of (tag, step, value, time in s)."""
+    by_run: dict[str, list[tuple[float, float, float, float]]] = defaultdict(list)
     for number, (run, key, value, time, step, is_nan) in metrics:
         try:
             plain = float("nan") if is_nan else float(str(value))
             place = within(int(str(step)))
-            held[str(run)].append((points.tag(str(key)), place, _unclipped(plain), float(str(time)) / 1000))
+            by_run[str(run)].append((points.tag(str(key)), place, _unclipped(plain), float(str(time)) / 1000))
         except (ValueError, OverflowError):
             source.notes.skip("its value or step is no number", number)
-    return {run: np.array(values, dtype=np.float64).reshape(-1, 4) for run, values in held.items()}
+    return {run: np.array(values, dtype=np.float64).reshape(-1, 4) for run, values in by_run.items()}
 
 
 def _unclipped(value: float) -> float:
+    """Return infinity for the double that MLflow stores in its place, else the value."""
     return float(np.copysign(np.inf, value)) if abs(value) >= _LARGEST else value
 
 
@@ -300,15 +303,15 @@ _TRACKIO_RUNS = (
 
 
 def trackio_runs(database: sqlite3.Connection, source: Source) -> Iterator[Item]:
-    """Yield each run's configuration and then its records; a record's line is its number among those read."""
+    """Yield the configuration and then the records of each run; the line of a record is its number in reading order."""
     columns = {str(row[1]) for row in database.execute("PRAGMA table_info(metrics)")}
-    run = "run_id" if "run_id" in columns else "run_name"  # databases of before 2026 know names only
-    found = [cells for _, cells in rows(database, _TRACKIO_RUNS.format(run=run), (), source.notes)]
+    run = "run_id" if "run_id" in columns else "run_name"  # databases written before 2026 have names only
+    runs = [cells for _, cells in rows(database, _TRACKIO_RUNS.format(run=run), (), source.notes)]
     configs = _configs(database, run, source)
     packer, values = Packer(source.path, source.notes), Values(source.notes)
     line = 1
-    for number, (key, name, count) in enumerate(found, 1):
-        if len(found) > 1:
+    for number, (key, name, count) in enumerate(runs, 1):
+        if len(runs) > 1:
             source.notes.tell("runs", f"run {number} is {name}, with {count} records", line)
         if str(key) in configs:
             where = SourceRef(path=source.path, line=line, key=str(name))
@@ -318,7 +321,7 @@ def trackio_runs(database: sqlite3.Connection, source: Source) -> Iterator[Item]
             if record is None:
                 source.notes.skip("its metrics are no JSON object", line)
             else:
-                own = {_STEP: step} | ({_RUN: number} if len(found) > 1 else {})
+                own = {_STEP: step} | ({_RUN: number} if len(runs) > 1 else {})
                 packer.add(line, *values.flat({**own, **record}, line))
             line += 1
             if packer.full:
@@ -327,8 +330,8 @@ def trackio_runs(database: sqlite3.Connection, source: Source) -> Iterator[Item]
 
 
 def _configs(database: sqlite3.Connection, run: str, source: Source) -> dict[str, dict[str, Any]]:
-    found = rows(database, _CONFIGS.format(run=run), (), source.notes)
-    configs = {str(key): _object(cell) for _, (key, cell) in found}
+    cells = rows(database, _CONFIGS.format(run=run), (), source.notes)
+    configs = {str(key): _object(cell) for _, (key, cell) in cells}
     return {
         key: {name: value for name, value in config.items() if not name.startswith("_")}
         for key, config in configs.items()
@@ -337,7 +340,7 @@ def _configs(database: sqlite3.Connection, run: str, source: Source) -> dict[str
 
 
 def _object(cell: object) -> dict[str, Any] | None:
-    """Return the JSON object in a cell; numbers that are not finite stand there as words."""
+    """Return the JSON object in a cell, None if it holds none; Trackio writes non-finite numbers as strings."""
     try:
         value = orjson.loads(cell) if isinstance(cell, (str, bytes)) else None
     except orjson.JSONDecodeError:

@@ -1,8 +1,8 @@
-"""Record files of TensorFlow: length, checksum of the length, payload, checksum of the payload.
+"""Read record files of TensorFlow: length, checksum of the length, payload, checksum of the payload.
 
-A record with a damaged payload is skipped. After a damaged length, reading resumes at the next length that fits its
-checksum; what lies between is lost, with a note. A file of events begins with a record that names its format; if that
-is damaged, the amount lost before is unknown.
+A record with a damaged payload is skipped. After a damaged length, reading resumes at the next length that matches its
+checksum; the bytes between are lost, with a note. A file of events begins with a record that names its format; if it
+does not, an unknown number of records before may be lost.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     Words = NDArray[np.uint32]
     Bytes = NDArray[np.uint8]
 
-#: Bytes of length and checksum before a payload, and of the checksum behind it.
+#: Bytes of length and checksum before a payload, and of the checksum after it.
 HEADER, FOOTER = 12, 4
-#: Bytes that are looked at together: enough for NumPy to pay, little enough for the cache.
+#: Bytes processed together: enough to amortise calls of NumPy, few enough for the CPU's cache.
 CHUNK = 1 << 20
-#: Bytes searched behind damage at first; each further window is twice as long, up to a chunk.
+#: Bytes of the first window searched after damage; each further window is twice as long, up to CHUNK.
 _FIRST_SEARCH = 1 << 8
-#: A longer record holds no scalar; a length that claims more is damage, whatever its checksum says.
+#: Longest record in bytes; records of scalars are shorter, so a larger length is damage even if its checksum matches.
 LONGEST = 64 << 20
 _LENGTH = struct.Struct("<Q").unpack_from
-#: What the first record of a file of events says, and bytes within which it does.
+#: Text in the first record of a file of events, and the number of first bytes that contain it.
 _FORMAT, _FIRST = b"brain.Event:", 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
-    """Undamaged records, with payloads `data[start:start + size]` and numbers that count from 1 over the file."""
+    """Undamaged records: payloads `data[start:start + size]`, and numbers that count from 1 over the file."""
 
     data: bytes
     starts: IntArray
@@ -62,17 +62,17 @@ def batches(blocks: Iterable[bytes], notes: Ledger) -> Iterator[Batch]:
 
 
 class _Framer:
-    """Divides the bytes of a file, as far as they are there, into records."""
+    """Divides the bytes of a file that have arrived so far into records."""
 
     def __init__(self, notes: Ledger) -> None:
         self._notes = notes
         self.blocks: list[bytes] = []
-        #: bytes in the blocks, and how many are needed before it is worth looking for records
+        #: number of bytes in the blocks, and the number needed before they are divided
         self.held, self.wanted = 0, CHUNK
-        #: offset of the held bytes in the file, and number of the next record
+        #: offset of the blocks in the file, and number of the next record
         self._offset = 0
         self._number = 1
-        #: offset at which damage began, while the next sound place is sought
+        #: offset at which damage began, while the next undamaged record is searched for
         self._lost_at: int | None = None
         self._begins = False
 
@@ -89,34 +89,34 @@ class _Framer:
         self.held = len(data) - at
         self._offset += at
         if final and self._lost_at is not None:
-            self._found(self._offset + self.held)
+            self._end_damage(self._offset + self.held)
 
     def _records(self, data: bytes, *, final: bool) -> tuple[list[tuple[int, int, int]], int]:
-        """Return start, size and number of the records between damage, and where the next bytes go on."""
-        found: list[tuple[int, int, int]] = []
-        at, first = 0, 0  # the place of the next record, and the first one behind the last damage
+        """Return (start, size, number) of each record with a valid length, and the offset of the unprocessed rest."""
+        records: list[tuple[int, int, int]] = []
+        at, first = 0, 0  # offset of the next record; index of the first record after the last damage
         while True:
             if self._lost_at is not None:
                 at = self._seek(data, at, final=final)
-                first = len(found)
+                first = len(records)
                 if self._lost_at is not None:
-                    return found, at
+                    return records, at
             size = size_of(data[at : at + HEADER])
             if size is not None and at + HEADER + size + FOOTER <= len(data):
-                found.append((at, size, self._number))
+                records.append((at, size, self._number))
                 self._number += 1
                 at += HEADER + size + FOOTER
                 continue
             whole = at + HEADER <= len(data)
             damaged = whole and size is None
-            # A payload that fails before a length that fails: its length was wrong although the checksum fits.
-            if damaged and len(found) > first and not _payload_fits(data, *found[-1][:2]):
-                at = found.pop()[0]
+            # A damaged payload before a damaged length: the length before was wrong although its checksum matches.
+            if damaged and len(records) > first and not _payload_fits(data, *records[-1][:2]):
+                at = records.pop()[0]
                 self._number -= 1
-            # The last record is not complete: its length is wrong where another record begins within it.
+            # An incomplete last record: if another record begins within it, its length is wrong.
             elif not (damaged or (final and whole and _next_record(data, at + 1) is not None)):
                 self._unfinished(data, at, final=final)
-                return found, at
+                return records, at
             self._lost_at = self._offset + at
             at += 1
 
@@ -129,7 +129,7 @@ class _Framer:
             yield Batch(data=data, starts=starts[good] + HEADER, sizes=sizes[good], numbers=numbers[good])
 
     def _unfinished(self, data: bytes, at: int, *, final: bool) -> None:
-        """Wait for the rest of the record at which the bytes end, or account for it."""
+        """Set how many bytes the incomplete last record needs; if no more follow, add a note that it is cut off."""
         left = len(data) - at
         self.wanted = CHUNK
         if left >= HEADER and not final:
@@ -140,14 +140,15 @@ class _Framer:
             self._number += 1
 
     def _seek(self, data: bytes, at: int, *, final: bool) -> int:
-        """Return the next place that may begin a record; without one, as much as cannot be the start of one."""
-        found = _next_record(data, at)
-        if found is not None:
-            self._found(self._offset + found)
-            return found
+        """Return the offset of the next record and end the damage there, else of bytes that may begin one."""
+        start = _next_record(data, at)
+        if start is not None:
+            self._end_damage(self._offset + start)
+            return start
         return len(data) if final else max(at, len(data) - HEADER + 1)
 
-    def _found(self, offset: int) -> None:
+    def _end_damage(self, offset: int) -> None:
+        """Add a note on the bytes lost up to `offset`, where records continue."""
         lost = self._lost_at or 0
         detail = f"{offset - lost:,} bytes from byte {lost:,} lost"
         self._notes.skip("its length is damaged", self._number, detail=detail)
@@ -160,7 +161,7 @@ class _Framer:
 
 @lru_cache(maxsize=1 << 12)  # a file holds records of few sizes
 def size_of(head: bytes) -> int | None:
-    """Return the size of the payload behind a head of 12 bytes; None where its length does not fit its checksum."""
+    """Return the payload size in a header of 12 bytes, None if it does not match its checksum or is too large."""
     size: int = _LENGTH(head)[0] if len(head) == HEADER else LONGEST + 1
     if size > LONGEST:
         return None
@@ -173,7 +174,7 @@ def _payload_fits(data: bytes, at: int, size: int) -> bool:
 
 
 def rows(data: bytes, starts: IntArray, width: int) -> NDArray[np.uint8]:
-    """Return the `width` bytes at each start; shape [starts, width]."""
+    """Return the `width` bytes at each start, of shape [starts, width]."""
     view: NDArray[np.uint8] = np.ndarray((len(data) - width + 1, width), np.uint8, data, strides=(1, 1))
     return view[starts]
 
@@ -192,7 +193,7 @@ def _payloads_fit(data: bytes, starts: IntArray, sizes: IntArray) -> BoolArray:
 
 
 def _next_record(data: bytes, at: int) -> int | None:
-    """Return the next offset from `at` on at which a length fits its checksum."""
+    """Return the first offset from `at` on where a length matches its checksum, None if there is none."""
     span = _FIRST_SEARCH
     while len(data) - at >= HEADER:
         window = np.frombuffer(data[at : at + span], dtype=np.uint8)
@@ -213,15 +214,15 @@ def _next_record(data: bytes, at: int) -> int | None:
 
 
 _POLYNOMIAL = 0x82F63B78
-#: Longer records are folded in stretches of this many bytes; a table per distance takes 1 KiB.
+#: Longer records are processed in stretches of this many bytes; each byte of a stretch needs a table of 1 KiB.
 STRETCH = 512
-#: What TensorFlow adds to a checksum that is stored beside its own data.
+#: Constant that TensorFlow adds to the checksums it stores.
 _MASK_DELTA = 0xA282EAD8
 
 
 @cache
 def _tables() -> Words:
-    """Return the contribution of each byte value by the number of bytes behind it; shape [STRETCH, 256]."""
+    """Return the contribution of each byte value by the number of bytes after it, of shape [STRETCH, 256]."""
     tables = np.empty((STRETCH, 256), dtype=np.uint32)
     words = np.arange(256, dtype=np.uint32)
     for _ in range(8):
@@ -235,16 +236,16 @@ def _tables() -> Words:
 def crc32c(rows: Bytes) -> Words:
     """Return the CRC-32C of each row of bytes; `rows` has shape [records, length]."""
     count, length = rows.shape
-    if length < 4:  # the start value reaches beyond the data: pretend that more follows, then take it back
-        return np.array([_by_hand(row.tobytes()) for row in rows], dtype=np.uint32)
+    if length < 4:  # the start value covers four bytes, more than the data has
+        return np.array([_crc32c_of_bytes(row.tobytes()) for row in rows], dtype=np.uint32)
     stretches = -(-length // STRETCH)
     stretch = STRETCH if stretches > 1 else length
-    # Zeros in front leave a remainder of 0 at 0; the start value of all ones flips the first four bytes.
+    # Leading zeros do not change a remainder of 0; the start value of all ones flips the first four bytes of data.
     padded = np.zeros((count, stretches * stretch), dtype=np.uint8)
     begin = padded.shape[1] - length
     padded[:, begin:] = rows
     padded[:, begin : begin + 4] ^= 255
-    # All stretches of all records at once, then those of each record one behind the other.
+    # First the remainders of all stretches at once, then those of each record are combined in order.
     columns = np.ascontiguousarray(padded.reshape(count * stretches, stretch).T)
     remainders = _remainder(columns).reshape(count, stretches)
     words = remainders[:, 0]
@@ -270,14 +271,15 @@ def _remainder(columns: Bytes) -> Words:
 
 
 def _advanced(words: Words) -> Words:
-    """Return remainders as they are after a stretch of zeros."""
+    """Return the remainders after a further stretch of zeros."""
     tables = _tables()
     parts = (tables[STRETCH - 1 - i][(words >> np.uint32(8 * i)) & np.uint32(255)] for i in range(4))
     first, second, third, fourth = parts
     return np.asarray(first ^ second ^ third ^ fourth, dtype=np.uint32)
 
 
-def _by_hand(data: bytes) -> int:
+def _crc32c_of_bytes(data: bytes) -> int:
+    """Return the CRC-32C of data of any length, byte by byte."""
     table = _tables()[0]
     word = 0xFFFFFFFF
     for byte in data:
@@ -286,5 +288,5 @@ def _by_hand(data: bytes) -> int:
 
 
 def masked(words: Words) -> Words:
-    """Return checksums as a record file stores them: turned by 15 bits, plus a constant."""
+    """Return checksums as a record file stores them: rotated right by 15 bits, plus a constant."""
     return ((words >> np.uint32(15)) | (words << np.uint32(17))) + np.uint32(_MASK_DELTA)

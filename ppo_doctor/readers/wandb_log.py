@@ -1,10 +1,9 @@
-"""Run files of W&B, `run-<id>.wandb`: history and configuration of online and offline runs.
+"""Read run files of W&B, `run-<id>.wandb`: history and configuration of online and offline runs.
 
-The file is LevelDB's log format, with a header and zlib's checksum: blocks of 32 KiB hold chunks of checksum, length,
-type and data. A record is one chunk, or a first, some middle and a last one. A length has no checksum of its own: after
-a damaged chunk, the next one with a valid checksum is sought, first where the length points and then byte by byte up to
-the end of the block. Field numbers: wandb/proto/wandb_internal.proto; format: github.com/google/leveldb,
-doc/log_format.md.
+The format is LevelDB's log, with a header and zlib's checksum: blocks of 32 KiB hold chunks of checksum, length, type
+and data. A record is one chunk, or a first, some middle and a last one. A length has no checksum of its own, so after a
+damaged chunk the next valid one is searched for, first where the length points and then byte by byte up to the end of
+the block. Field numbers: wandb/proto/wandb_internal.proto; format: github.com/google/leveldb, doc/log_format.md.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ BLOCK = 1 << 15
 #: Checksum, length and type before the data of a chunk.
 _CHUNK = struct.Struct("<IHB")
 HEADER = _CHUNK.size
-#: Bytes of the header of the file.
+#: Size of the header of the file in bytes.
 _FILE_HEADER = 7
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-#: A longer record is damage.
+#: Longest record in bytes; a longer one is damaged.
 LONGEST = 64 << 20
-#: Bytes whose checksum may be tried in search of chunks: a file made of traps must not take for ever.
+#: Bytes whose checksum may be computed in one search for a chunk, which bounds the time that hostile files take.
 _SEARCH = 256 << 20
 
 
 def records(blocks: Iterable[bytes], notes: Ledger) -> Iterator[tuple[int, bytes]]:
-    """Yield the (number, bytes) of each undamaged record of a file that comes in blocks; damage becomes notes."""
+    """Yield (number, bytes) of each undamaged record of a file that comes in blocks; damage becomes notes."""
     chunks = _Chunks(notes)
     for block in blocks:
         chunks.data += block
@@ -53,12 +52,12 @@ def records(blocks: Iterable[bytes], notes: Ledger) -> Iterator[tuple[int, bytes
 
 
 class _Chunks:
-    """Divides the bytes of a file, as far as they are there, into chunks, and joins those of a record."""
+    """Divides the bytes of a file that have arrived so far into chunks, and joins the chunks of a record."""
 
     def __init__(self, notes: Ledger) -> None:
         self._notes = notes
         self.data = b""
-        #: offset of the held bytes in the file
+        #: offset of `data` in the file
         self._offset = 0
         self._number = 1
         self._parts: list[bytes] = []
@@ -66,7 +65,7 @@ class _Chunks:
         self._budget = _SEARCH
 
     def end(self) -> None:
-        """Add a note on a record that never ended."""
+        """Add a note if the last record is incomplete."""
         if self._parts:
             self._drop("the last record is cut off", f"{self._size:,} bytes of it are there")
 
@@ -77,7 +76,7 @@ class _Chunks:
             return
         while at < len(self.data):
             end = _end_of_block(self._offset + at) - self._offset
-            if end - at < HEADER:  # too little for a chunk: the writer left it blank
+            if end - at < HEADER:  # too short for a chunk, so the writer left it blank
                 if end > len(self.data):
                     break
                 at = end
@@ -99,7 +98,7 @@ class _Chunks:
         return int.from_bytes(self.data[at + 4 : at + 6], "little") if len(self.data) - at >= HEADER else BLOCK
 
     def _chunk(self, at: int, end: int) -> int | None:
-        """Return the end of an undamaged chunk that begins at `at`, or None."""
+        """Return the end of the undamaged chunk that begins at `at`, None if there is none."""
         if len(self.data) - at < HEADER:
             return None
         checksum, size, kind = _CHUNK.unpack_from(self.data, at)
@@ -110,18 +109,18 @@ class _Chunks:
         return stop if zlib.crc32(memoryview(self.data)[at + HEADER - 1 : stop]) == checksum else None
 
     def _trusted(self, at: int, end: int) -> bool:
-        """Return whether an undamaged chunk follows at the end of a damaged one, by its length."""
+        """Return whether an undamaged chunk follows a damaged one at the end that its length gives."""
         return self._chunk(at + HEADER + self._length(at), end) is not None
 
     def _past_damage(self, at: int, end: int, *, final: bool) -> int:
-        """Note a damaged chunk; return the beginning of the next undamaged one, or the end of the block."""
+        """Add a note on a damaged chunk; return the beginning of the next undamaged one, or the end of the block."""
         after = at + HEADER + self._length(at)
         whole = _end_of_block(self._offset + at) - self._offset
-        found = after if after < end and self._chunk(after, end) is not None else self._search(at + 1, end)
-        torn = found == end == len(self.data) and final and after > end
+        following = after if after < end and self._chunk(after, end) is not None else self._search(at + 1, end)
+        torn = following == end == len(self.data) and final and after > end
         why = "the last record is cut off" if torn else "its checksum does not fit its content"
-        self._drop(why, f"{found - at:,} bytes from byte {self._offset + at:,}")
-        return found if found < end or end == whole else end
+        self._drop(why, f"{following - at:,} bytes from byte {self._offset + at:,}")
+        return following if following < end or end == whole else end
 
     def _search(self, at: int, end: int) -> int:
         budget = self._budget
@@ -146,7 +145,7 @@ class _Chunks:
             self._parts.append(data)
             self._size += len(data)
         else:
-            return  # the rest of a record whose begin was damaged, and accounted for
+            return  # the rest of a record whose damaged beginning has a note already
         if self._size > LONGEST:
             self._drop(f"it is larger than {LONGEST >> 20} MiB", f"{self._size:,} bytes")
         elif kind in (_FULL, _LAST):
@@ -164,14 +163,14 @@ _HISTORY, _CONFIG, _RUN, _EXIT = 2, 5, 17, 18
 #: Field of a RunRecord that holds its first configuration.
 _RUN_CONFIG = 4
 _STEP = "_step"
-#: What an object holds that is no metric but a histogram, an image, a table.
+#: Key of objects that are a histogram, an image or a table.
 _TYPE = "_type"
-#: Settings of W&B's own.
+#: Key of W&B's own settings in a configuration.
 _OWN = "_wandb"
 
 
 def read(source: Source) -> Iterator[Item]:
-    """Yield the history of a run, then its configuration."""
+    """Yield the history of a run in tables, then its configuration."""
     decoder = _Decoder(source)
     for number, data in records(source.blocks(), source.notes):
         decoder.take(number, data)
@@ -179,12 +178,12 @@ def read(source: Source) -> Iterator[Item]:
             yield from decoder.packer.flush()
     yield from decoder.packer.flush()
     if decoder.config:
-        # Without a place: a line would mark the begin of another run.
+        # No line: it would mark the beginning of another run.
         yield EmbeddedConfig(values=config_values(decoder.config), source=SourceRef(path=source.path))
 
 
 class _Decoder:
-    """Collects the history and the configuration in the records of a run."""
+    """Collects the history and the configuration from the records of a run."""
 
     def __init__(self, source: Source) -> None:
         self._notes = source.notes
@@ -193,7 +192,7 @@ class _Decoder:
         self.config: dict[str, Any] = {}
 
     def take(self, number: int, data: bytes) -> None:
-        """Read a record of the file."""
+        """Add the history or the configuration in a record; a record that cannot be parsed becomes a note."""
         try:
             for field, kind, start, stop, _ in fields(data, 0, len(data)):
                 if kind == BYTES:
@@ -227,7 +226,7 @@ class _Decoder:
             record.setdefault(_STEP, step)
         self._drop_media(record, number)
         if record.keys() - {_STEP}:
-            # Sorted: the client writes each record's keys in an order of its own, and a layout is a sequence of keys.
+            # Sorted, because the client varies the order of keys, and each order would be another layout.
             self.packer.add(number, *self._values.flat(dict(sorted(record.items())), number))
 
     def _configure(self, number: int, data: bytes, start: int, stop: int) -> None:
@@ -247,7 +246,7 @@ class _Decoder:
         record[key] = value
 
     def _drop_media(self, record: dict[str, Any], number: int) -> None:
-        """Remove histograms, images and tables, whether they are one object or one key per part."""
+        """Remove histograms, images and tables from a record, whether they are one object or one key per part."""
         whole = [key for key, value in record.items() if isinstance(value, dict) and _TYPE in value]
         split = [key.removesuffix(f".{_TYPE}") for key in record if key.endswith(f".{_TYPE}")]
         for key in [*whole, *split]:
@@ -257,7 +256,7 @@ class _Decoder:
 
 
 def _item(data: bytes, start: int, stop: int) -> tuple[list[str], str]:
-    """Return the keys (one, or those of nested objects) and the JSON of a history or configuration item."""
+    """Return the path of keys and the JSON text of a history or configuration item."""
     keys: list[str] = []
     written = ""
     for field, kind, a, b, _ in fields(data, start, stop):
@@ -272,4 +271,4 @@ def _parsed(written: str) -> Any:  # noqa: ANN401 - JSON is anything
     try:
         return orjson.loads(written)
     except orjson.JSONDecodeError:
-        return json.loads(written)  # knows NaN and Infinity
+        return json.loads(written)  # accepts NaN and Infinity

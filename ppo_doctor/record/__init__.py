@@ -1,7 +1,7 @@
-"""Record, inside a training script, the numbers that tell causes of a silent failure apart.
+"""Record, inside a training script, the metrics that distinguish causes of silent failures.
 
-`Recorder` works in any loop; `ppo_doctor.record.sb3` and `ppo_doctor.record.trl` are callbacks. It works with the array
-library of the tensors, and imports none that is not in use.
+`Recorder` works in any loop; `ppo_doctor.record.sb3` and `ppo_doctor.record.trl` are callbacks. They use the array
+library of the tensors they get and import no other.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _FORKED = (
 
 
 class Turn:
-    """A lock that one thread may take again; a copy of what holds it has one of its own."""
+    """A reentrant lock; a copy of its owner gets a new lock."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -36,24 +36,24 @@ class Turn:
 
 
 class Guarded(Protocol):
-    """What has fallen quiet does nothing more; `pid` is the process that made it, the only one in which it works."""
+    """An object with guarded methods, which do nothing once it is `quiet` or outside the process `pid` that made it."""
 
     quiet: bool
     pid: int
 
     @property
     def turn(self) -> AbstractContextManager[Any]:
-        """What a method holds while it works: threads come one after the other."""
+        """Return the lock that a method holds, so that threads take turns."""
 
     def fail(self, fault: Exception) -> None:
-        """Tell the fault once."""
+        """Report a fault of a method."""
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def guarded(method: Method) -> Method:
-    """Keep a fault of a method from training: it is told, and the method returns None."""
+    """Return a method that reports its exceptions and then returns None, so that training goes on."""
 
     @functools.wraps(method)
     def call(self: Guarded, *args: object, **kwargs: object) -> object:
@@ -63,10 +63,10 @@ def guarded(method: Method) -> Method:
         if self.quiet:
             return None
         try:
-            # What training raises for is no fault here: NaN in a record is a finding.
+            # NaN in a record is a finding, even if the script makes NumPy raise for it.
             with self.turn, np.errstate(all="ignore"):
                 return method(self, *args, **kwargs)
-        except Exception as fault:  # noqa: BLE001 - whatever it is, training goes on
+        except Exception as fault:  # noqa: BLE001 - training goes on after any fault
             self.fail(fault)
             return None
 
@@ -74,13 +74,13 @@ def guarded(method: Method) -> Method:
 
 
 def tell(message: str) -> None:
-    """Write a line to stderr, as long as there is one."""
+    """Write a line to stderr if it is available."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"ppo-doctor: {message}\n")
 
 
 def tell_fault(what: str, fault: BaseException) -> None:
-    """Tell a fault with the line of ours that it came from."""
+    """Write a fault to stderr with the line that raised it."""
     file, line = place_of(fault)
     tell(f"{what}: {type(fault).__name__}{_text_of(fault)}{f' ({file}:{line})' if line else ''}")
 
@@ -88,12 +88,12 @@ def tell_fault(what: str, fault: BaseException) -> None:
 def _text_of(fault: BaseException) -> str:
     try:
         return f": {fault}"
-    except Exception:  # noqa: BLE001 - a stranger's fault may not even have a text
+    except Exception:  # noqa: BLE001 - exceptions of other libraries may fail to print
         return ""
 
 
 def place_of(fault: BaseException) -> tuple[str, int]:
-    """Return file and line that a fault came from; an empty name and 0 where nothing tells."""
+    """Return the file and line that raised a fault, an empty name and 0 if unknown."""
     trace: Any = fault.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -12,24 +12,24 @@ import numpy.typing as npt
 
 #: An array of torch, NumPy or JAX.
 Tensor = Any
-#: A model, an optimizer, a trainer or a logger of somebody else's.
+#: A model, an optimizer, a trainer or a logger of another library.
 Foreign = Any
-#: What has reached the host.
+#: An array on the host.
 Array = npt.NDArray[np.float64]
 
 
-#: What a row holds, in this order; means are over the unmasked samples, `_m2` are sums of squared deviations.
+#: Columns of a row, in order; means are over unmasked samples, `_m2` are sums of squared deviations.
 COLUMNS = (
     *("n", "dev_mean", "dev_m2", "dev_max", "dev_min", "k1", "k2", "k3", "low", "high", "positive", "negative"),
     *("adv_mean", "adv_m2", "adv_max", "adv_min", "log_mean", "log_m2", "log_adv"),
 )
 
-#: How far the ratio may depart from 1 to both sides, or (below, above).
+#: Largest distance of the ratio from 1 to both sides, or (below, above).
 ClipRange = float | tuple[float, float] | None
 
 
 def log_bounds(clip_range: ClipRange) -> tuple[float, float] | None:
-    """Return the log-ratios at which clipping begins."""
+    """Return the log-ratios at which clipping begins, None without a clip range."""
     if clip_range is None:
         return None
     below, above = clip_range if isinstance(clip_range, tuple | list) else (clip_range, clip_range)
@@ -37,7 +37,7 @@ def log_bounds(clip_range: ClipRange) -> tuple[float, float] | None:
 
 
 def namespace(array: Tensor) -> Tensor:
-    """Return the module whose functions work on an array; imports nothing that is not in use."""
+    """Return the module of functions for an array, importing no library that is not in use."""
     root = type(array).__module__.partition(".")[0]
     if root == "torch":
         return sys.modules["torch"]
@@ -52,7 +52,7 @@ def is_torch(array: Tensor) -> bool:
 
 
 def plain(array: Tensor) -> Tensor:
-    """Return an array without its graph, half precision widened to float32 (lossless)."""
+    """Return an array without its graph; half precision and integers become float32."""
     if hasattr(array, "detach"):
         array = array.detach()
         return array.float() if array.dtype.itemsize < 4 or not array.dtype.is_floating_point else array
@@ -62,12 +62,12 @@ def plain(array: Tensor) -> Tensor:
 
 
 def single(array: Tensor) -> Tensor:
-    """Return an array in float32, which every device has; NumPy keeps float64."""
+    """Return a torch tensor in float32, which every device supports, and other arrays unchanged."""
     return array.float() if hasattr(array, "detach") else array
 
 
 def aligned(values: Tensor, like: Tensor) -> Tensor:
-    """Return per-sequence values of shape [B] or [B, 1] spread over [B, T]; others are broadcast."""
+    """Return values broadcast to the shape of `like`; values of shape [B] are those of sequences in [B, T]."""
     xp = namespace(like)
     if len(values.shape) == 1 and len(like.shape) == 2 and values.shape[0] == like.shape[0]:
         values = values[:, None]
@@ -75,7 +75,7 @@ def aligned(values: Tensor, like: Tensor) -> Tensor:
 
 
 def kept(mask: Tensor, like: Tensor) -> Tensor:
-    """Return the mask as booleans; everything is kept where there is none."""
+    """Return the mask as booleans, all true without a mask."""
     xp = namespace(like)
     return xp.ones_like(like) > 0 if mask is None else aligned(plain(mask), like) > 0
 
@@ -126,8 +126,8 @@ def row(
 def loss_ratio_row(gradient: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     """Return [samples, mean squared relative spread] of the ratio that the loss itself used.
 
-    The surrogate's gradient by a log-prob is proportional to advantage times ratio where nothing is clipped, so
-    gradient over advantage is the ratio up to a factor, which is one per sequence [B, T] or one per minibatch [B].
+    The gradient of the surrogate by a log-prob is proportional to advantage times ratio where nothing is clipped, so
+    gradient over advantage is the ratio up to a factor, which is constant in a sequence [B, T] or in a minibatch [B].
     """
     gradient = single(plain(gradient))
     xp = namespace(gradient)
@@ -139,7 +139,7 @@ def loss_ratio_row(gradient: Tensor, advantages: Tensor, mask: Tensor) -> Tensor
     several = len(gradient.shape) == 2
     count = xp.sum(ones, 1)[:, None] if several else xp.sum(ones)
     centre = (xp.sum(ratio, 1)[:, None] if several else xp.sum(ratio)) / xp.where(count > 0, count, count + 1)
-    told = used & (count > 1) & (centre != 0)
-    spread = xp.where(told, ratio / xp.where(centre != 0, centre, centre + 1) - 1, nothing)
-    number = xp.sum(xp.where(told, nothing + 1, nothing))
+    usable = used & (count > 1) & (centre != 0)
+    spread = xp.where(usable, ratio / xp.where(centre != 0, centre, centre + 1) - 1, nothing)
+    number = xp.sum(xp.where(usable, nothing + 1, nothing))
     return xp.stack([number, xp.sum(spread**2) / xp.where(number > 0, number, number + 1)])

@@ -1,4 +1,4 @@
-"""Judge the records while they are made, as `ppo-doctor watch` does, and save the last minibatch."""
+"""Diagnose the records of a run while it trains, as `ppo-doctor watch` does, and save the last minibatch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from ppo_doctor.cli.watch.monitor import Monitor
     from ppo_doctor.model.diagnosis import RankedCause
 
-#: Records before the first judgement; then again once there are a quarter more, which makes some twenty judgements of a
-#: thousand records, or once a hundred times as long has gone by as the last one took: one per cent of the time.
+#: Number of records before the first judgement; factor of records until the next one (about twenty for a thousand
+#: records); pause until the next one in durations of the last one, which limits judging to 1 % of the time.
 FIRST, GROWTH, REST = 8, 1.25, 100.0
-#: What a dump holds, in the names that `ppo-doctor analyze` knows.
+#: Names of the tensors in a dump, which `ppo-doctor analyze` knows.
 DUMPED = ("log_prob", "old_log_prob", "advantages", "mask")
-#: Dumps of one run at most: one per set of causes.
+#: Largest number of dumps of one run; each set of causes gets one.
 MOST_DUMPS = 4
 #: The severities that may end a run.
 STOP_ON = ("critical", "high", "medium", "low")
@@ -36,7 +36,7 @@ STOP_ON = ("critical", "high", "medium", "low")
 
 @dataclass(slots=True)
 class Pace:
-    """Says when the next judgement is due; `clock` is in seconds."""
+    """Decides when the next judgement is due; `clock` returns seconds."""
 
     clock: Callable[[], float] = time.perf_counter
     due: int = FIRST
@@ -45,11 +45,11 @@ class Pace:
     seconds: float = 0.0
 
     def ready(self, records: int) -> bool:
-        """Return whether so many records are to be judged now."""
+        """Return whether a judgement is due at this number of records."""
         return records >= self.due or (records >= FIRST and self.clock() >= self.rested)
 
     def spent(self, records: int, begun: float) -> None:
-        """Note that so many records have been judged."""
+        """Schedule the next judgement after one of this number of records that started at `begun`."""
         now = self.clock()
         self.judgements, self.seconds = self.judgements + 1, self.seconds + now - begun
         self.due = max(int(records * GROWTH), records + 2)
@@ -58,10 +58,10 @@ class Pace:
 
 @dataclass(slots=True)
 class Online:
-    """The lines of one run so far, what the monitor makes of them, and the last minibatch.
+    """Judges the records of one run and dumps its last minibatch.
 
-    `dump_when` is None or "unhealthy"; `stop_on` is None or the least severity that ends the run; `folder` is where
-    dumps go, and `name` begins their names.
+    `dump_when` is None or "unhealthy"; `stop_on` is None or the least severity that ends the run; `folder` is that of
+    dumps, and `name` is the prefix of their names.
     """
 
     dump_when: str | None
@@ -69,7 +69,7 @@ class Online:
     folder: Path
     name: str
     reason: str | None = None
-    """Why training should end; None as long as it may go on."""
+    """Why training should end, None while it may go on."""
     pace: Pace = field(default_factory=Pace)
     latest: Mapping[str, Tensor] = field(default_factory=dict)
     dumped: set[frozenset[str]] = field(default_factory=set)
@@ -85,13 +85,13 @@ class Online:
             raise ValueError(f'dump_when is "unhealthy" or None, not {self.dump_when!r}')
 
     def keep(self, *tensors: Tensor) -> None:
-        """Hold on to the tensors of `DUMPED` until the next minibatch comes: references, without their graphs."""
+        """Keep references to the tensors of `DUMPED`, without their graphs, until the next minibatch."""
         if self.dump_when is not None:
             named = zip(DUMPED, tensors, strict=True)
             self.latest = {name: measures.plain(tensor) for name, tensor in named if tensor is not None}
 
     def take(self, record: Mapping[str, Any]) -> list[RankedCause]:
-        """Take the record of an update; return the causes confirmed by it, where it is time for a judgement."""
+        """Add the record of an update; return the causes that it confirms, if a judgement is due."""
         self._ready()
         self._log.write(line_of(record))
         self._records += "step" in record
@@ -104,28 +104,28 @@ class Online:
             self.pace.spent(self._records, begun)
 
     def close(self) -> None:
-        """Forget the log and the minibatch."""
+        """Release the log and the minibatch."""
         self.latest = {}
         if self._log is not None:
             self._log.close()
 
-    def dump(self, causes: list[RankedCause], told: Mapping[str, object]) -> Path | None:
-        """Save the last minibatch once for a set of causes; return where, None where there is nothing to save.
+    def dump(self, causes: list[RankedCause], metadata: Mapping[str, object]) -> Path | None:
+        """Save the last minibatch once per set of causes; return its path, None if nothing is saved.
 
         Raises:
-            OSError: the disk is full, say.
+            OSError: the file cannot be written.
         """
         names = frozenset(cause.id for cause in causes)
         if self.dump_when is None or not self.latest or names in self.dumped or len(self.dumped) >= MOST_DUMPS:
             return None
         self.dumped.add(names)
-        path = self.folder / f"{self.name}.update-{told['update']}.safetensors"
-        held = {name: here(tensor) for name, tensor in self.latest.items()}
-        save(path, held, {**told, "causes": ", ".join(sorted(names))})
+        path = self.folder / f"{self.name}.update-{metadata['update']}.safetensors"
+        arrays = {name: here(tensor) for name, tensor in self.latest.items()}
+        save(path, arrays, {**metadata, "causes": ", ".join(sorted(names))})
         return path
 
     def _ready(self) -> None:
-        """Import what judges only where it is asked for."""
+        """Import the modules that judge, which only this option needs."""
         if self._monitor is not None:
             return
         from ppo_doctor.checks.rulepack import load_pack
@@ -147,7 +147,7 @@ class Online:
         self._log.seek(0)
         try:
             run = runs_in_stream(f"{self.name}.jsonl", self._log, Request())[0]
-        except DoctorError:  # nothing to judge yet: no metric that a rule knows
+        except DoctorError:  # no metric that a rule knows yet
             return []
         finally:
             self._log.seek(0, os.SEEK_END)
@@ -159,16 +159,16 @@ class Online:
         return [cause for _, cause in self._monitor.confirmed]
 
 
-def save(path: Path, arrays: Mapping[str, Array], told: Mapping[str, object]) -> None:
-    """Write arrays in float32, with settings beside them; what was written in part is taken away.
+def save(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, object]) -> None:
+    """Write arrays in float32 with metadata as safetensors; a partly written file is removed.
 
     Raises:
         OSError: the file cannot be written.
     """
-    held = {name: np.ascontiguousarray(array, dtype="<f4") for name, array in arrays.items()}
-    header: dict[str, object] = {"__metadata__": {name: str(value) for name, value in told.items()}}
+    floats = {name: np.ascontiguousarray(array, dtype="<f4") for name, array in arrays.items()}
+    header: dict[str, object] = {"__metadata__": {name: str(value) for name, value in metadata.items()}}
     end = 0
-    for name, array in held.items():
+    for name, array in floats.items():
         header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [end, end + array.nbytes]}
         end += array.nbytes
     text = json.dumps(header).encode()
@@ -176,7 +176,7 @@ def save(path: Path, arrays: Mapping[str, Array], told: Mapping[str, object]) ->
     try:
         with path.open("wb") as file:
             file.write(struct.pack("<Q", len(text)) + text)
-            for array in held.values():
+            for array in floats.values():
                 file.write(array.tobytes())
     except OSError:
         path.unlink(missing_ok=True)

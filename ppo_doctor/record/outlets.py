@@ -16,25 +16,25 @@ from ppo_doctor.record.online import Online
 from ppo_doctor.record.values import line_of
 
 Numbers = Mapping[str, float]
-#: Takes the step and the numbers of one record.
+#: A function of the step and the numbers of one record.
 Sink = Callable[[float, Numbers], None]
 
 
 class LineFile:
-    """Appends JSON objects, each by one write of a whole line, so that a killed process leaves whole lines only."""
+    """Appends JSON objects with one write per line, so that a killed process leaves only whole lines."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
-        #: whether the last line, of ours or of an earlier process, has no end
+        #: whether the last line, of this or of an earlier process, lacks its newline
         self._torn = self._ends_torn()
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append one record.
 
         Raises:
-            OSError: the file was deleted, or the disk is full, say. What was written of the line is taken back, unless
-                another writer's line came between: then the next begins on a line of its own.
+            OSError: the file was deleted or cannot be written. A partly written line is removed, unless another
+                process wrote since; then the next record begins on a new line.
         """
         line = (b"\n" if self._torn else b"") + line_of(record)
         status, written = os.fstat(self._file), 0
@@ -42,7 +42,7 @@ class LineFile:
             raise FileNotFoundError(errno.ENOENT, "the file was deleted")
         try:
             written = os.write(self._file, line)
-            if written < len(line):  # the disk filled up within the line: say so
+            if written < len(line):  # the disk filled up within the line, which this raises
                 os.write(self._file, line[written:])
         except OSError:
             self._take_back(status.st_size, written)
@@ -50,11 +50,11 @@ class LineFile:
         self._torn = False
 
     def close(self) -> None:
-        """Close the file; what is written is with the system already."""
+        """Close the file; nothing is buffered."""
         os.close(self._file)
 
     def _take_back(self, end: int, written: int) -> None:
-        """Cut off what was written of a line, where nobody else wrote since."""
+        """Remove a partly written line unless another process wrote since."""
         with contextlib.suppress(OSError):
             if os.fstat(self._file).st_size == end + written:
                 os.ftruncate(self._file, end)
@@ -68,7 +68,7 @@ class LineFile:
 
 
 class Log:
-    """A file of records, the settings first; a disk that is full now may have room later, so each record tries anew."""
+    """A file of records after a line of settings; each record is attempted, because a full disk may have room later."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self._file = LineFile(path)
@@ -77,14 +77,14 @@ class Log:
         self._attempt(None)
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Append a record; what cannot be written is told once, and counted in the next that can as `records_lost`."""
+        """Append a record; the first failure is reported, and the next written record counts all as `records_lost`."""
         if self._attempt({**record, "records_lost": self._lost} if self._lost else record):
             self._lost = 0
         else:
             self._lost += 1
 
     def close(self) -> None:
-        """Close the file, with a line of its own for what was lost last."""
+        """Close the file, after a line that counts the records lost since the last one."""
         if self._lost:
             self._attempt({"ppo_doctor": 1, "records_lost": self._lost})
         with contextlib.suppress(OSError):
@@ -106,7 +106,7 @@ class Log:
 
 
 def forward(target: Foreign) -> Sink:
-    """Return how to hand numbers to a TensorBoard writer, a W&B run, anything with `log(dict)`, or a function.
+    """Return a function that passes numbers to a TensorBoard writer, a W&B run, any `log(dict)`, or a function.
 
     Raises:
         TypeError: the target offers none of these.
@@ -129,12 +129,12 @@ def _name(metric: str) -> str:
 
 
 _PATH = (str, os.PathLike)
-#: Stands in every line, so that no other trainer's names are seen in a part of the file.
+#: Part of every line, so that no part of a file is taken for the log of another trainer.
 MARK = {"ppo_doctor": 1}
 
 
 class Outlets:
-    """Takes records, once it is open; `online` judges them where that is asked for."""
+    """Passes records to files and loggers, and to `online` if they are to be judged."""
 
     def __init__(self, target: Foreign, online: Online | None) -> None:
         self.online = online
@@ -143,7 +143,7 @@ class Outlets:
         self._sinks: list[Sink] = []
 
     def open(self, config: Mapping[str, Any]) -> bool:
-        """Open what can be opened, and write the settings; return whether not all of them failed."""
+        """Open the targets and write the settings; return False if every target failed."""
         settings = {**MARK, "config": config}
         targets = self._target if isinstance(self._target, list | tuple) else [self._target]
         for target in targets:
@@ -152,27 +152,27 @@ class Outlets:
                     self._files.append(Log(Path(target), settings))
                 else:
                     self._sinks.append(forward(target))
-            except Exception as fault:  # noqa: BLE001 - whatever it is, training goes on, and so do the others
+            except Exception as fault:  # noqa: BLE001 - training and the other targets go on
                 name = str(target) if isinstance(target, _PATH) else f"a {type(target).__name__}"
                 tell_fault(f"nothing is recorded into {name}, training goes on", fault)
         self._judge(settings)
         return bool(self._files or self._sinks or not targets)
 
     def take(self, step: float, numbers: Mapping[str, float], marks: Mapping[str, float]) -> None:
-        """Hand on a record; `marks` stand in files alone, before its numbers."""
+        """Pass on a record; `marks` are written only to files, before its numbers."""
         record = {**MARK, "step": step, **marks, **numbers}
         for file in self._files:
             file.write(record)
         for sink in tuple(self._sinks):
             try:
                 sink(step, numbers)
-            except Exception as fault:  # noqa: BLE001 - whatever it is, training goes on, and so does the file
+            except Exception as fault:  # noqa: BLE001 - training and the files go on
                 tell_fault("a logger gets no more records, training goes on", fault)
                 self._sinks.remove(sink)
         self._judge(record)
 
     def close(self) -> None:
-        """Close files, and end the judging."""
+        """Close the files and stop judging."""
         for file in self._files:
             file.close()
         self._files, self._sinks = [], []
@@ -180,25 +180,25 @@ class Outlets:
             self.online.close()
 
     def _judge(self, record: Mapping[str, Any]) -> None:
-        """Let the record be judged; what goes wrong there ends the judging, not the recording."""
+        """Judge a record; a fault ends judging, not recording."""
         if self.online is None:
             return
         try:
             causes = self.online.take(record)
-            saved = self.online.dump(causes, _told(record)) if causes else None
+            saved = self.online.dump(causes, _metadata(record)) if causes else None
             if saved is not None:
                 tell(f"{', '.join(cause.id for cause in causes)}: the last minibatch is in {saved}")
-        except Exception as fault:  # noqa: BLE001 - whatever it is, training goes on, and so do the records
+        except Exception as fault:  # noqa: BLE001 - training and recording go on
             tell_fault("records are no longer judged, training goes on", fault)
             online, self.online = self.online, None
             online.close()
 
 
 def judge_of(target: Foreign, dump_when: str | None, folder: Foreign, stop_on: str | None) -> Online | None:
-    """Return what judges the records, where that is asked for.
+    """Return the judge of the records, None if neither `dump_when` nor `stop_on` is given.
 
     Raises:
-        ValueError: what is asked for does not exist.
+        ValueError: an option is invalid.
     """
     if dump_when is None and stop_on is None:
         return None
@@ -209,6 +209,6 @@ def judge_of(target: Foreign, dump_when: str | None, folder: Foreign, stop_on: s
     return Online(dump_when, stop_on, Path(folder) if folder is not None else log.parent, log.stem)
 
 
-def _told(record: Mapping[str, Any]) -> dict[str, object]:
-    """Return what a dump says of itself beside its tensors."""
+def _metadata(record: Mapping[str, Any]) -> dict[str, object]:
+    """Return the metadata of a dump."""
     return {name: record[name] for name in ("step", "update", "clip_range") if name in record}

@@ -1,4 +1,4 @@
-"""The recorder: one canonical record per update, from the calls of a training loop."""
+"""The recorder, which writes one canonical record per update from the calls of a training loop."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ppo_doctor.record.update import Update
 from ppo_doctor.record.values import Parcel
 from ppo_doctor.record.weights import ArrayWeights, Weights, same_memory, shared_share
 
-#: Returns new and old log-probs of the same samples, and optionally a mask.
+#: A function that returns new and old log-probs of the same samples, and optionally a mask.
 Probe = Callable[[], tuple[Any, ...]]
 
 
 def rank() -> int:
-    """Return this process's rank: of torch.distributed where it runs, else of the launcher."""
+    """Return the rank of this process: that of torch.distributed if it is initialized, else the launcher's."""
     torch = sys.modules.get("torch")
     distributed = getattr(torch, "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank())
-    told = os.environ.get("RANK", "0")
-    return int(told) if told.isdigit() else 0
+    variable = os.environ.get("RANK", "0")
+    return int(variable) if variable.isdigit() else 0
 
 
 def probed(probe: Probe, weights: Foreign) -> Tensor:
-    """Return the statistics of a probe; modes of modules and random states are as before."""
+    """Return the statistics of a probe, and restore the modes of modules and the random states."""
     torch = sys.modules.get("torch")
     if torch is None:
         return measures.row(*_three(probe()))
@@ -52,39 +52,39 @@ def probed(probe: Probe, weights: Foreign) -> Tensor:
             module.training = mode
 
 
-def _three(found: tuple[Any, ...]) -> tuple[Any, Any, None, Any]:
-    return found[0], found[1], None, found[2] if len(found) > 2 else None
+def _three(probe: tuple[Any, ...]) -> tuple[Any, Any, None, Any]:
+    return probe[0], probe[1], None, probe[2] if len(probe) > 2 else None
 
 
 ClipRange = measures.ClipRange
 
 
 class Recorder:
-    """Writes what tells silent failures apart: call `start_update`, `minibatch`, `optimizer_step`, `end_update`.
+    """Records metrics that reveal silent failures: call `start_update`, `minibatch`, `optimizer_step`, `end_update`.
 
     Args:
         target: a path for canonical JSONL, a logger (TensorBoard writer, W&B run, anything with `log(dict)`, a
             function), or a list of these.
-        every: record one update in so many; the others cost nothing.
+        every: record one of this many updates; the others cost nothing.
         config: settings of the run (n_epochs, num_minibatches, clip_coef …), written once.
         clip_range: the clip range of the ratio, or (below, above).
-        model, optimizer: of torch; of NumPy and JAX, functions that return the policy's arrays and those that the
-            optimizer steps. Both may be given to `watch` instead.
-        old_policy, reference: models that are kept beside the policy, if any, in the same form.
-        sequence_ratio: the ratio is one per sequence (GSPO), so that its spread inside a sequence says nothing.
-        dump_when: "unhealthy" saves the last minibatch as `.safetensors` beside the log (or in `dump_folder`) when a
-            harmful cause is confirmed, once per set of causes.
-        stop_on: "critical", "high", "medium" or "low": `should_stop` turns true once a cause at least as severe is
-            confirmed, and `stop_reason` says which. Both judge the records on the host as `ppo-doctor watch` does,
-            for at most about a hundredth of the time.
+        model, optimizer: those of torch; for NumPy and JAX, functions that return the policy's arrays and the arrays
+            that the optimizer steps. Both may be given to `watch` instead.
+        old_policy, reference: further models of the algorithm, if any, in the same form.
+        sequence_ratio: there is one ratio per sequence (GSPO), so that its spread inside a sequence is not measured.
+        dump_when: "unhealthy" saves the last minibatch as `.safetensors` in the folder of the log (or in `dump_folder`)
+            when a harmful cause is confirmed, once per set of causes.
+        stop_on: "critical", "high", "medium" or "low": `should_stop` becomes true once a cause at least as severe is
+            confirmed, and `stop_reason` names it. Both options judge the records on the host as `ppo-doctor watch`
+            does, for at most about 1 % of the time.
 
-    Only rank 0 records, what it sees itself. No method raises: a call that cannot be understood costs what it told, no
-    more. That is told once on stderr, and the update's record counts such calls as `calls_lost`. Threads may share a
-    recorder: each has an update of its own from `start_update` to `end_update`; a thread that has started none adds to
-    the one that was started last.
+    Only rank 0 records, and only its own data. No method raises: a call that fails loses only its own data. The first
+    fault of each kind is reported on stderr, and the record of the update counts failed calls as `calls_lost`. Threads
+    may share a recorder: each has its own update from `start_update` to `end_update`; a thread that has started none
+    adds to the one that was started last.
 
     Raises:
-        ValueError: `stop_on`, `dump_when` or `dump_folder` is none of these.
+        ValueError: `stop_on`, `dump_when` or `dump_folder` is invalid.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first are optional
@@ -122,18 +122,18 @@ class Recorder:
 
     @property
     def should_stop(self) -> bool:
-        """Whether a cause as severe as `stop_on` has been confirmed."""
+        """Return whether a cause at least as severe as `stop_on` has been confirmed."""
         return self.stop_reason is not None
 
     @property
     def stop_reason(self) -> str | None:
-        """Severity and cause that should end training; None as long as it may go on."""
+        """Return severity and cause that should end training, None while it may go on."""
         online = self._outlets.online
         return online.reason if online is not None else None
 
     @guarded
     def watch(self, model: Foreign, optimizer: Foreign = None) -> None:
-        """Watch a torch model and its optimizer through hooks that change nothing, or arrays before and after."""
+        """Watch a torch model and its optimizer through hooks that change nothing, or arrays of other libraries."""
         if self._weights is not None or rank() != 0:
             return
         if hasattr(model, "parameters"):
@@ -145,12 +145,12 @@ class Recorder:
 
     @guarded
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Add settings of the run, before its first update."""
+        """Add settings of the run; call it before the first update."""
         self._config.update(values.settings(config))
 
     @guarded
     def start_update(self, *, advantages: Tensor = None) -> None:
-        """Begin an update, before its first minibatch; `advantages` are those of the batch before whitening."""
+        """Begin an update before its first minibatch; `advantages` are those of the whole batch before whitening."""
         self._open()
         if self.quiet:
             return
@@ -169,13 +169,13 @@ class Recorder:
             self._weights.start()
 
     def _current(self) -> Update | None:
-        """Return the update that this thread's calls belong to; None where nothing is recorded."""
+        """Return the update of this thread, None if it is not recorded."""
         current = self._updates.get(threading.get_ident(), self._latest)
         return current if current is not None and current.recorded else None
 
     @guarded
     def rollout(self, *, sampler_log_prob: Tensor, old_log_prob: Tensor, mask: Tensor = None) -> None:
-        """Take, after `start_update`, what the sampler and the trainer make of the same tokens at the same weights."""
+        """Add log-probs of sampler and trainer for the same tokens and weights; call it after `start_update`."""
         current = self._current()
         if current is not None:
             current.parcel.add("rollout", measures.row(old_log_prob, sampler_log_prob, None, mask))
@@ -193,11 +193,12 @@ class Recorder:
         log_prob_gradient: Tensor = None,
         **scalars: Tensor,
     ) -> None:
-        """Take one minibatch, after its forward pass and before `backward()`.
+        """Add one minibatch; call it after its forward pass and before `backward()`.
 
         Log-probs have shape [B] or [B, T], advantages (as used in the loss) the same or [B]; the mask is 1 where a
         token is in the loss. `epoch` counts passes over the batch from 0. `log_prob_gradient` is the loss's gradient
-        by `new_log_prob`, which torch tells by itself. Scalars may be `loss`, `policy_loss`, `value_loss`, `entropy`.
+        by `new_log_prob`, which only other libraries than torch need. Scalars may be `loss`, `policy_loss`,
+        `value_loss`, `entropy`.
         """
         current = self._current()
         if current is None or not math.prod(new_log_prob.shape):
@@ -236,7 +237,7 @@ class Recorder:
 
     @guarded
     def _follow(self, parcel: Parcel, new: Tensor, advantages: Tensor, mask: Tensor) -> None:
-        """Look at the graph: which weights, and the gradient that the loss sends back."""
+        """Determine the policy's weights from the graph, and record the gradient that the loss sends back."""
         if self._weights is not None:
             self._weights.own(new)
         if new.requires_grad and advantages is not None and not self.sequence_ratio:
@@ -245,7 +246,7 @@ class Recorder:
 
     @guarded
     def note_gradient(self, parcel: Parcel, place: int, gradient: Tensor, advantages: Tensor, mask: Tensor) -> None:
-        """Take the gradient by the log-probs of the minibatch at a place of the update."""
+        """Add the gradient of the loss by the log-probs of the minibatch number `place` of the update."""
         parcel.add("loss_ratio", measures.loss_ratio_row(gradient, advantages, mask))
         parcel.add("loss_ratio_place", place)
 
@@ -259,10 +260,10 @@ class Recorder:
         loss_scale: Tensor = None,
         executed: bool | None = None,
     ) -> None:
-        """Count a step that the loop has just asked for, after `optimizer.step()` or `scaler.step(optimizer)`.
+        """Count a requested step; call it after `optimizer.step()` or `scaler.step(optimizer)`.
 
-        Steps that were executed are counted by a hook of torch's optimizers, told by `executed` elsewhere; those asked
-        for and not executed are the skipped ones.
+        Executed steps are counted by a hook of torch's optimizers, or given by `executed`; the other requested steps
+        are skipped ones.
         """
         if model is not None:
             self.watch(model, optimizer)
@@ -285,9 +286,9 @@ class Recorder:
         probe: Probe | None = None,
         **metrics: Tensor,
     ) -> dict[str, float] | None:
-        """End the update and write its record; returns the record, None where this update is not recorded.
+        """Write the record of the update and return it, None if this update is not recorded.
 
-        `probe` is called without gradients, in evaluation mode and with a random state of its own. `metrics` are more
+        `probe` is called without gradients, in evaluation mode and with a separate random state. `metrics` are further
         numbers by canonical names (reward_mean, episode_return …).
         """
         self.update += 1
@@ -303,8 +304,8 @@ class Recorder:
         self._probe(ended.parcel, probe)
         minibatches = ended.parcel.count("minibatch")
         rows = ended.parcel.fetch()
-        told = ended.numbers(rows, self._weights)
-        numbers = {**told, **(self._ownership(minibatches, ended.same) or {}), **update.given_metrics(rows)}
+        computed = ended.numbers(rows, self._weights)
+        numbers = {**computed, **(self._ownership(minibatches, ended.same) or {}), **update.given_metrics(rows)}
         at = self._step(step)
         at = self.update if at is None else at
         marks = {"update": self.update, **({"calls_lost": self._calls_lost} if self._calls_lost else {})}
@@ -314,7 +315,7 @@ class Recorder:
 
     @guarded
     def _finish_weights(self, ended: Update) -> None:
-        """Take what became of the watched weights."""
+        """Add the learning rate and the changes of the watched weights."""
         if self._weights is None:
             return
         self._add(ended.parcel, f"{update.GIVEN}learning_rate", self._weights.learning_rate())
@@ -331,18 +332,18 @@ class Recorder:
 
     @guarded
     def _ownership(self, minibatches: int, same: int) -> dict[str, float]:
-        """Return whose memory is whose: of models after the update, of log-probs over its minibatches."""
+        """Return shares of shared memory: of models after the update, and of log-probs over its minibatches."""
         if self._weights is None:
             return {}
         policy = self._weights.model
-        found = {name: shared_share(policy, other) for name, other in self._others.items() if other is not None}
-        found["optimizer_params_matched"] = self._weights.matched()
+        shares = {name: shared_share(policy, other) for name, other in self._others.items() if other is not None}
+        shares["optimizer_params_matched"] = self._weights.matched()
         if minibatches:
-            found["old_policy_shared"] = max(same / minibatches, found.get("old_policy_shared") or 0.0)
-        return {name: value for name, value in found.items() if value is not None}
+            shares["old_policy_shared"] = max(same / minibatches, shares.get("old_policy_shared") or 0.0)
+        return {name: value for name, value in shares.items() if value is not None}
 
     def _open(self) -> None:
-        """Open the target at the first update: by then it is known which rank this is."""
+        """Open the targets at the first update, when the rank is known."""
         if self._opened:
             return
         self._opened = True
@@ -350,7 +351,7 @@ class Recorder:
             self.close()
 
     def fail(self, fault: Exception) -> None:
-        """Count a call that was lost, and tell of each kind of fault once."""
+        """Count a lost call, and report each kind of fault once."""
         self._calls_lost += 1
         kind = (type(fault), place_of(fault))
         if kind not in self._told:
@@ -358,13 +359,13 @@ class Recorder:
             tell_fault("what one call told is lost, training and recording go on", fault)
 
     def stop(self, fault: Exception) -> None:
-        """Tell a fault and fall quiet: what calls this recorder cannot go on."""
+        """Report a fault that the caller cannot recover from, and stop recording."""
         tell_fault("the recorder stops, training goes on", fault)
         self.close()
 
     @guarded
     def close(self) -> None:
-        """Take the hooks away, close the file, and do nothing from now on."""
+        """Remove the hooks, close the targets, and record nothing from now on."""
         self.quiet = True
         weights, self._weights = self._weights, None
         self._outlets.close()

@@ -19,17 +19,17 @@ from ppo_doctor.record.guard import guarded, tell
 from ppo_doctor.record.measures import Foreign, Tensor
 from ppo_doctor.record.recorder import Recorder
 
-#: Most samples of a minibatch that the probe evaluates again after the update.
+#: Largest number of samples that the probe evaluates again after the update.
 PROBED = 256
 _LOGGED = {"policy_loss": "train/policy_gradient_loss", "value_loss": "train/value_loss", "loss": "train/loss"}
 
 
 class RecorderCallback(BaseCallback):  # type: ignore[misc]
-    """`model.learn(..., callback=RecorderCallback("run.jsonl"))` writes a canonical record per update.
+    """Writes a canonical record per update: `model.learn(..., callback=RecorderCallback("run.jsonl"))`.
 
     Args:
         target: path, logger or list of these, as for `Recorder`.
-        every: record one update in so many.
+        every: record one of this many updates.
         probe: evaluate up to `PROBED` samples again after each recorded update.
         stop_on: end training, with a line on stderr, once a cause at least as severe is confirmed.
         dump_when, dump_folder: as for `Recorder`.
@@ -61,7 +61,7 @@ class RecorderCallback(BaseCallback):  # type: ignore[misc]
         self._training = self._told_stop = False
 
     def fail(self, fault: Exception) -> None:
-        """Tell a fault and leave the model as it was."""
+        """Report a fault, restore the model, and stop recording."""
         self.quiet = True
         self._release()
         self.recorder.stop(fault)
@@ -101,7 +101,7 @@ class RecorderCallback(BaseCallback):  # type: ignore[misc]
         self._taken.append((owner, name))
 
     def _release(self) -> None:
-        """Take the wrappers away: the class's own methods show again."""
+        """Remove the wrappers, so that the methods of the class are used again."""
         for owner, name in self._taken:
             vars(owner).pop(name, None)
         self._taken.clear()
@@ -114,31 +114,31 @@ class RecorderCallback(BaseCallback):  # type: ignore[misc]
 
     def _evaluated(self, inner: Callable[..., Any], *args: object, **kwargs: object) -> object:
         try:
-            found = inner(*args, **kwargs)
+            result = inner(*args, **kwargs)
         except Exception:
-            self._probe = False  # the same pass would break again
-            self._finish()  # what went before tells why it broke
+            self._probe = False  # the same pass would fail again
+            self._finish()  # earlier minibatches may show the cause
             raise
-        self._note(args, found[1], found[2])
-        return found
+        self._note(args, result[1], result[2])
+        return result
 
     @guarded
     def _note(self, arguments: tuple[Tensor, ...], log_prob: Tensor, entropy: Tensor) -> None:
-        batch, self._batch = self._batch, None  # one evaluation per minibatch is the loss's
+        batch, self._batch = self._batch, None  # only the first evaluation of a minibatch belongs to the loss
         if batch is None:
             return
         self._first = self._first or (arguments, batch.old_log_prob)
         advantages = batch.advantages
         if self.model.normalize_advantage and len(advantages) > 1:  # as train() does
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-        told = {} if entropy is None else {"entropy": entropy.detach().mean()}
+        scalars = {} if entropy is None else {"entropy": entropy.detach().mean()}
         self.recorder.minibatch(
             new_log_prob=log_prob,
             old_log_prob=batch.old_log_prob,
             advantages=advantages,
             epoch=self._epoch,
             clip_range=float(self.model.clip_range(self.model._current_progress_remaining)),
-            **told,
+            **scalars,
         )
 
     @guarded
@@ -155,7 +155,7 @@ class RecorderCallback(BaseCallback):  # type: ignore[misc]
         self.recorder.end_update(step=self.model.num_timesteps, probe=probe, clip_range=clip, **numbers)
 
     def _probed(self) -> tuple[Tensor, Tensor]:
-        """Return new and stored log-probs of some of the first minibatch: by now the buffer is empty."""
+        """Return new and stored log-probs of samples of the first minibatch; the buffer is empty by then."""
         arguments, stored = self._first or ((), None)
         return self.model.policy.evaluate_actions(*(_head(each) for each in arguments))[1], _head(stored)
 
@@ -165,7 +165,7 @@ def _head(values: Tensor) -> Tensor:
 
 
 def episodes(model: Foreign) -> dict[str, float]:
-    """Return mean return and length of the last finished episodes."""
+    """Return the mean return and length of the last finished episodes, empty without any."""
     finished = list(model.ep_info_buffer or ())
     if not finished:
         return {}
@@ -174,7 +174,7 @@ def episodes(model: Foreign) -> dict[str, float]:
 
 
 def settings(model: Foreign) -> Mapping[str, object]:
-    """Return the settings that decide how many optimizer steps a batch gets, and the rest that rules ask for."""
+    """Return the settings that determine the optimizer steps per batch, and others that rules use."""
     names = {
         "ppo_epochs": "n_epochs",
         "minibatch_size": "batch_size",
@@ -183,9 +183,9 @@ def settings(model: Foreign) -> Mapping[str, object]:
         "normalize_advantages": "normalize_advantage",
     }
     same = ("gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "target_kl")
-    told = {name: getattr(model, key, None) for name, key in {**names, **{n: n for n in same}}.items()}
-    told["rollout_size"] = model.n_steps * model.n_envs
-    told["clip_range"] = float(model.clip_range(1.0))
+    values = {name: getattr(model, key, None) for name, key in {**names, **{n: n for n in same}}.items()}
+    values["rollout_size"] = model.n_steps * model.n_envs
+    values["clip_range"] = float(model.clip_range(1.0))
     if isinstance(model.learning_rate, int | float):
-        told["learning_rate"] = float(model.learning_rate)
-    return {name: value for name, value in told.items() if value is not None}
+        values["learning_rate"] = float(model.learning_rate)
+    return {name: value for name, value in values.items() if value is not None}

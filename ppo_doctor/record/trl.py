@@ -1,4 +1,4 @@
-"""Callbacks that record TRL's GRPOTrainer, and what recorders of TRL's trainers share.
+"""A callback that records TRL's GRPOTrainer, and the base class of callbacks for TRL's trainers.
 
 A `TrainerCallback` gets no log-probs or advantages, so three methods of the trainer are wrapped while it trains:
 `_generate_and_score_completions` (a new batch), `_compute_loss` (its inputs) and `_get_per_token_logps_and_entropies`
@@ -23,9 +23,9 @@ from ppo_doctor.record.recorder import Recorder
 
 
 class TrainerRecorder(TrainerCallback):  # type: ignore[misc]
-    """A callback that looks into one trainer; what it wraps there, and when a record ends, each trainer's own says."""
+    """A callback that records one trainer; subclasses define what is wrapped and when a record ends."""
 
-    #: Canonical metrics by TRL's names of what its log holds.
+    #: TRL's names in its log → canonical metrics.
     LOGGED: ClassVar[Mapping[str, str]] = {}
     turn = nullcontext()
 
@@ -37,46 +37,46 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]
 
     @classmethod
     def attach(cls, trainer: Foreign, target: Any, **options: Any) -> Self | None:  # noqa: ANN401
-        """Return a recorder that the trainer calls from now on; None, and a line on stderr, where that fails."""
+        """Return a recorder that the trainer calls from now on; None with a line on stderr if that fails."""
         try:
             made = cls(trainer, target, **options)
             trainer.add_callback(made)
-        except Exception as fault:  # noqa: BLE001 - whatever it is, training goes on
+        except Exception as fault:  # noqa: BLE001 - training goes on after any fault
             tell_fault("the recorder cannot look into this trainer, training goes on", fault)
             return None
         return made
 
     def fail(self, fault: Exception) -> None:
-        """Tell a fault and leave the trainer as it was."""
+        """Report a fault, restore the trainer, and stop recording."""
         self.quiet = True
         self._release()
         self.recorder.stop(fault)
 
     @guarded
     def on_log(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002
-        """Keep what TRL logs of rewards, completions and losses."""
+        """Collect what TRL logs of rewards, completions and losses."""
         for name, value in (given.get("logs") or {}).items():
             if name in self.LOGGED and isinstance(value, int | float):
                 self._logged[self.LOGGED[name]].append(float(value))
 
     def _release(self) -> None:
-        """Leave the trainer as it was."""
+        """Restore the trainer."""
         raise NotImplementedError
 
     def _means(self) -> dict[str, Any]:
-        """Return the means of what was logged since the last record, without what is undefined; a broken loss stays."""
+        """Return the means of values logged since the last record; only losses may be non-finite."""
         means = {name: statistics.fmean(values) for name, values in self._logged.items()}
         self._logged.clear()
         return {name: mean for name, mean in means.items() if math.isfinite(mean) or name.endswith("loss")}
 
 
 def settings_of(args: Foreign, names: Mapping[str, str], **more: object) -> dict[str, object]:
-    """Return the trainer's settings by canonical names, `names` leading from TRL's; without those that are not set."""
-    told = {name: getattr(args, key, None) for key, name in names.items()} | more
-    return {name: value for name, value in told.items() if value is not None}
+    """Return the trainer's settings that are set by canonical names; `names` maps TRL's names to these."""
+    values = {name: getattr(args, key, None) for key, name in names.items()} | more
+    return {name: value for name, value in values.items() if value is not None}
 
 
-#: TRL's names of what its log holds beside.
+#: TRL's names in its log → canonical metrics.
 _LOGGED = {
     "reward": "reward_mean",
     "reward_std": "reward_std",
@@ -102,9 +102,9 @@ class GrpoRecorder(TrainerRecorder):
     """Writes a canonical record per generation batch: `GrpoRecorder.attach(trainer, "run.jsonl")` before `train()`.
 
     Args:
-        trainer: the GRPOTrainer to look into.
+        trainer: the GRPOTrainer to record.
         target: path, logger or list of these, as for `Recorder`.
-        every: record one generation batch in so many.
+        every: record one of this many generation batches.
         stop_on: end training, with a line on stderr, once a cause at least as severe is confirmed.
         dump_when, dump_folder: as for `Recorder`.
     """
@@ -149,18 +149,18 @@ class GrpoRecorder(TrainerRecorder):
 
     @guarded
     def on_step_end(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002
-        """Stop where a confirmed cause asks for it; among several processes that would leave the others waiting."""
+        """Stop training if `stop_on` requires it; not with several processes, because the others would wait."""
         if not self.recorder.should_stop or self._told_stop:
             return
         self._told_stop = True
         alone = args.world_size == 1
         control.should_training_stop = control.should_training_stop or alone
-        told = "training is stopped" if alone else "one process of several does not stop training"
-        tell(f"{told}: {self.recorder.stop_reason}")
+        text = "training is stopped" if alone else "one process of several does not stop training"
+        tell(f"{text}: {self.recorder.stop_reason}")
 
     @guarded
     def on_train_end(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002
-        """Write the last record and leave the trainer as it was."""
+        """Write the last record and restore the trainer."""
         self._finish()
         self._release()
 
@@ -178,14 +178,14 @@ class GrpoRecorder(TrainerRecorder):
         training = self._trainer.model.training
         if training:
             self._next()
-        found = inner(*args, **kwargs)
+        batch = inner(*args, **kwargs)
         if training:
-            self._sampled(found)
-        return found
+            self._sampled(batch)
+        return batch
 
     @guarded
     def _sampled(self, batch: Mapping[str, Any]) -> None:
-        """Hold the sampler's log-probs against the trainer's, where the trainer computes both (vLLM)."""
+        """Compare log-probs of sampler and trainer if the trainer computes both (vLLM)."""
         sampler, stored = batch.get("sampling_per_token_logps"), batch.get("old_per_token_logps")
         if sampler is not None and stored is not None:
             self.recorder.rollout(sampler_log_prob=sampler, old_log_prob=stored, mask=_mask(batch))
@@ -201,13 +201,13 @@ class GrpoRecorder(TrainerRecorder):
         return inner(model, inputs)
 
     def _evaluated(self, inner: Callable[..., Any], *args: object, **kwargs: object) -> Any:  # noqa: ANN401
-        found = inner(*args, **kwargs)
-        self._note(found[0])
-        return found
+        result = inner(*args, **kwargs)
+        self._note(result[0])
+        return result
 
     @guarded
     def _note(self, log_prob: Tensor) -> None:
-        inputs, self._inputs = self._inputs, None  # the first evaluation inside the loss is the loss's
+        inputs, self._inputs = self._inputs, None  # only the first evaluation belongs to the loss
         if inputs is None or not self._running:
             return
         stored = inputs.get("old_per_token_logps")
@@ -233,7 +233,7 @@ def _mask(batch: Mapping[str, Any]) -> Tensor:
 
 
 def settings(trainer: Foreign) -> dict[str, object]:
-    """Return the settings that decide how many optimizer steps a generation gets, and the rest that rules ask for."""
+    """Return the settings that determine the optimizer steps per generation, and others that rules use."""
     args = trainer.args
     steps = args.num_iterations * args.steps_per_generation // args.gradient_accumulation_steps
     return settings_of(

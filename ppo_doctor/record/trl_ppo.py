@@ -18,7 +18,7 @@ from ppo_doctor.record.recorder import Recorder
 from ppo_doctor.record.trl import TrainerRecorder, settings_of
 
 WRAPPED = "selective_log_softmax"
-#: Variables of `train()` by what they hold.
+#: Names of variables in `train()`.
 _OLD, _ADVANTAGES, _EPOCH, _PADDING, _CHOSEN = (
     *("mb_logprobs", "mb_advantage", "ppo_epoch_idx", "padding_mask", "micro_batch_inds"),
 )
@@ -89,7 +89,7 @@ class PpoRecorder(TrainerRecorder):
 
     @guarded
     def on_train_end(self, args: Foreign, state: Foreign, control: Foreign, **given: Foreign) -> None:  # noqa: ARG002
-        """Leave the trainer's module as it was."""
+        """Restore the trainer's module."""
         self._release()
 
     def _release(self) -> None:
@@ -99,10 +99,10 @@ class PpoRecorder(TrainerRecorder):
 
     def _evaluated(self, *args: object, **kwargs: object) -> Any:  # noqa: ANN401 - what the function returns
         inner = self._inner or sys.modules["trl.trainer.utils"].selective_log_softmax
-        found = inner(*args, **kwargs)
+        result = inner(*args, **kwargs)
         if sys.modules["torch"].is_grad_enabled():  # the rollout's passes have no gradients
-            self._note(found, sys._getframe(1).f_locals)
-        return found
+            self._note(result, sys._getframe(1).f_locals)
+        return result
 
     @guarded
     def _note(self, log_prob: Tensor, caller: Mapping[str, Any]) -> None:
@@ -121,6 +121,6 @@ class PpoRecorder(TrainerRecorder):
 
 
 def _updates(args: Foreign) -> int:
-    """Return the optimizer steps of a rollout batch: accumulation joins micro-batches across mini-batches."""
+    """Return the optimizer steps per rollout batch; gradients accumulate across mini-batches."""
     micro_batches = args.num_mini_batches * math.ceil(args.local_mini_batch_size / args.per_device_train_batch_size)
     return int(max(args.num_ppo_epochs * micro_batches // args.gradient_accumulation_steps, 1))

@@ -1,4 +1,4 @@
-"""The calls of a loop during one update, and the canonical metrics computed from them."""
+"""Collect the calls of a loop during one update, and compute canonical metrics from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLIPPED = {
     "clip_fraction_negative": "negative",
 }
 
-#: A relative spread below CONSTANT is rounding; float32 makes one of ROUNDING, and one FAR beyond it is something else.
+#: Relative spread below which a ratio is constant, rounding error of float32, and factor beyond it that is no rounding.
 CONSTANT, ROUNDING, FAR = 1e-5, 1e-7, 100
 
 
@@ -29,7 +29,7 @@ def of_minibatches(rows: Array, later_starts: Sequence[int], *, clipped: bool, a
     """Return ratio, KL, clip and advantage statistics of one update.
 
     `rows` has shape [minibatches, columns]; `later_starts` are the first minibatches of epochs after the first. Moments
-    are merged as by Chan, Golub and LeVeque 1983.
+    are merged as in Chan, Golub and LeVeque 1983.
     """
     column = {name: rows[:, place] for place, name in enumerate(COLUMNS)}
     counts = column["n"]
@@ -37,31 +37,32 @@ def of_minibatches(rows: Array, later_starts: Sequence[int], *, clipped: bool, a
     result = {"tokens_in_loss": float(np.sum(counts))}
     if not alive.any():
         return result
-    held = {name: values[alive] for name, values in column.items()}
-    result |= _ratio(held) | _starts(column, [place for place in later_starts if alive[place]])
+    rows_alive = {name: values[alive] for name, values in column.items()}
+    result |= _ratio(rows_alive) | _starts(column, [place for place in later_starts if alive[place]])
     result |= {"batch_start_ratio_dev": _departure(column, [0])} if alive[0] else {}
-    result |= _clips(held) if clipped else {}
-    return result | (_signal(held) if advantages else {})
+    result |= _clips(rows_alive) if clipped else {}
+    return result | (_signal(rows_alive) if advantages else {})
 
 
-def _mean(held: Mapping[str, Array], name: str) -> float:
-    return float(np.sum(held["n"] * held[name]) / np.sum(held["n"]))
+def _mean(columns: Mapping[str, Array], name: str) -> float:
+    """Return the mean of a column, weighted by the number of samples."""
+    return float(np.sum(columns["n"] * columns[name]) / np.sum(columns["n"]))
 
 
-def _spread(held: Mapping[str, Array], name: str) -> float:
-    """Return the pooled sum of squared deviations of `name_mean`."""
-    centre = _mean(held, f"{name}_mean")
-    return float(np.sum(held[f"{name}_m2"] + held["n"] * (held[f"{name}_mean"] - centre) ** 2))
+def _spread(columns: Mapping[str, Array], name: str) -> float:
+    """Return the pooled sum of squared deviations of a quantity with the columns `name_mean` and `name_m2`."""
+    centre = _mean(columns, f"{name}_mean")
+    return float(np.sum(columns[f"{name}_m2"] + columns["n"] * (columns[f"{name}_mean"] - centre) ** 2))
 
 
-def _ratio(held: Mapping[str, Array]) -> dict[str, float]:
+def _ratio(columns: Mapping[str, Array]) -> dict[str, float]:
     ratio = {
-        "ratio_mean": 1 + _mean(held, "dev_mean"),
-        "ratio_std": math.sqrt(_spread(held, "dev") / float(np.sum(held["n"]))),
-        "ratio_min": 1 + float(np.min(held["dev_min"])),
-        "ratio_max": 1 + float(np.max(held["dev_max"])),
+        "ratio_mean": 1 + _mean(columns, "dev_mean"),
+        "ratio_std": math.sqrt(_spread(columns, "dev") / float(np.sum(columns["n"]))),
+        "ratio_min": 1 + float(np.min(columns["dev_min"])),
+        "ratio_max": 1 + float(np.max(columns["dev_max"])),
     }
-    return ratio | {name: _mean(held, source) for name, source in _MEANS.items()}
+    return ratio | {name: _mean(columns, source) for name, source in _MEANS.items()}
 
 
 def _starts(column: Mapping[str, Array], places: Sequence[int]) -> dict[str, float]:
@@ -71,52 +72,55 @@ def _starts(column: Mapping[str, Array], places: Sequence[int]) -> dict[str, flo
 
 
 def _departure(column: Mapping[str, Array], places: list[int]) -> float:
-    """Return the largest |ratio - 1| of some minibatches."""
+    """Return the largest |ratio - 1| in the given minibatches."""
     return float(np.max(np.maximum(np.abs(column["dev_max"][places]), np.abs(column["dev_min"][places]))))
 
 
-def _clips(held: Mapping[str, Array]) -> dict[str, float]:
-    sides = {name: _mean(held, source) for name, source in _CLIPPED.items()}
+def _clips(columns: Mapping[str, Array]) -> dict[str, float]:
+    sides = {name: _mean(columns, source) for name, source in _CLIPPED.items()}
     return {"clip_fraction": sides["clip_fraction_low"] + sides["clip_fraction_high"]} | sides
 
 
-def _signal(held: Mapping[str, Array]) -> dict[str, float]:
-    adv = _spread(held, "adv")
-    most, least = float(np.max(held["adv_max"])), float(np.min(held["adv_min"]))
+def _signal(columns: Mapping[str, Array]) -> dict[str, float]:
+    adv = _spread(columns, "adv")
+    most, least = float(np.max(columns["adv_max"])), float(np.min(columns["adv_min"]))
     result = {
-        "advantages_mean": _mean(held, "adv_mean"),
-        "advantages_std": math.sqrt(adv / float(np.sum(held["n"]))),
+        "advantages_mean": _mean(columns, "adv_mean"),
+        "advantages_std": math.sqrt(adv / float(np.sum(columns["n"]))),
         "advantages_min": least,
         "advantages_max": most,
         "advantages_abs_max": max(abs(most), abs(least)),
     }
-    log = _spread(held, "log")
+    log = _spread(columns, "log")
     if adv > 0 and log > 0:
-        between = (held["log_mean"] - _mean(held, "log_mean")) * (held["adv_mean"] - _mean(held, "adv_mean"))
-        shared = float(np.sum(held["log_adv"] + held["n"] * between))
+        between = (columns["log_mean"] - _mean(columns, "log_mean")) * (
+            columns["adv_mean"] - _mean(columns, "adv_mean")
+        )
+        shared = float(np.sum(columns["log_adv"] + columns["n"] * between))
         result["logratio_advantage_corr"] = shared / math.sqrt(adv * log)
     return result
 
 
 def of_loss_ratio(rows: Array) -> dict[str, float]:
     """Return the spread of the ratio that the loss used, from rows of [samples, mean squared spread]."""
-    told = rows[(rows[:, 0] > 0) & np.isfinite(rows).all(axis=1)]
-    if not len(told):
+    usable = rows[(rows[:, 0] > 0) & np.isfinite(rows).all(axis=1)]
+    if not len(usable):
         return {}
-    return {"loss_ratio_std": math.sqrt(float(np.sum(told[:, 0] * told[:, 1]) / np.sum(told[:, 0])))}
+    return {"loss_ratio_std": math.sqrt(float(np.sum(usable[:, 0] * usable[:, 1]) / np.sum(usable[:, 0])))}
 
 
 def ratio_std(rows: Array) -> float | None:
-    """Return the spread of the ratio over some minibatches; None where they hold no token."""
+    """Return the spread of the ratio over minibatches, None if they have no samples."""
     return of_minibatches(rows, (), clipped=False, advantages=False).get("ratio_std")
 
 
 def as_in_the_loss(numbers: Mapping[str, float], stored: float | None) -> dict[str, float]:
-    """Return the numbers with the ratio that the loss used, where its gradient proves that it used a constant.
+    """Return the metrics of the ratio that the loss used.
 
-    The metrics of the ratio speak of the loss. A ratio to log-probs that the loss never looks at is kept apart, as
-    `stored_ratio_std`; what is left of the others is what a ratio of 1 gives. `stored` is that ratio's spread over the
-    minibatches whose gradient came: one that an early stop rejects has a ratio, and no part in the loss.
+    If its gradient proves that the loss used a constant ratio although the ratio to the stored log-probs varies, all
+    metrics of the ratio are set to those of a ratio of 1. `stored` is the spread of the ratio to the stored log-probs
+    over the minibatches with a gradient, and becomes `stored_ratio_std`. A minibatch that an early stop rejects has a
+    ratio, but is no part of the loss.
     """
     used = numbers.get("loss_ratio_std")
     if stored is None or used is None:
@@ -137,7 +141,7 @@ GIVEN = "given "
 
 @dataclass(slots=True, eq=False)
 class Update:
-    """One update from its start to its end; one that is not `recorded` takes nothing."""
+    """The calls of one update from its start to its end; only a `recorded` one collects anything."""
 
     recorded: bool
     parcel: Parcel = field(default_factory=Parcel)
@@ -146,7 +150,7 @@ class Update:
     epoch: int | None = None
     clipped: bool = True
     advantages: bool = True
-    #: steps asked for, steps that the loop says were not executed, minibatches whose log-probs are one memory
+    #: requested steps, steps that the loop reports as not executed, minibatches whose log-probs share memory
     attempts: int = 0
     refused: int | None = None
     same: int = 0
@@ -154,17 +158,16 @@ class Update:
     begun: float = field(default_factory=time.perf_counter)
 
     def enter(self, epoch: int | None) -> None:
-        """Take the epoch of the coming minibatch."""
+        """Set the epoch of the next minibatch."""
         if epoch is not None and epoch != self.epoch and self.epoch is not None:
             self.starts.append(self.parcel.count("minibatch"))
         self.epoch = epoch
 
     def numbers(self, rows: dict[str, Array], weights: Weights | ArrayWeights | None) -> dict[str, float]:
-        """Return canonical metrics of what was told; `rows` is what the parcel held."""
+        """Return the canonical metrics of the update; `rows` are those fetched from its parcel."""
         numbers: dict[str, float] = {}
         if "minibatch" in rows:
-            told = {"clipped": self.clipped, "advantages": self.advantages}
-            numbers |= of_minibatches(rows["minibatch"], self.starts, **told)
+            numbers |= of_minibatches(rows["minibatch"], self.starts, clipped=self.clipped, advantages=self.advantages)
         if "raw" in rows:
             raw = of_minibatches(rows["raw"], (), clipped=False, advantages=True)
             numbers |= {"advantages_raw_std": raw["advantages_std"]} if "advantages_std" in raw else {}
@@ -195,5 +198,5 @@ class Update:
 
 
 def given_metrics(rows: dict[str, Array]) -> dict[str, float]:
-    """Return the metrics that the loop told by their names."""
+    """Return the metrics that the loop gave by name."""
     return {name.removeprefix(GIVEN): float(cells[-1, 0]) for name, cells in rows.items() if name.startswith(GIVEN)}

@@ -1,4 +1,4 @@
-"""Statistics of a policy's weights: gradient norms, executed steps, movement, and shared memory."""
+"""Measure a policy's weights: gradient norms, executed steps, movement, and shared memory."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from ppo_doctor.record.values import Parcel
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return this rank's part of a tensor that is spread over ranks."""
+    """Return the local part of a tensor that is distributed over ranks, other tensors unchanged."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def arrays_of(model: Foreign) -> list[Any]:
-    """Return the weights of a torch model, or what a function returns that stands for another library's model."""
+    """Return the weights of a torch model, or those that a function returns for a model of another library."""
     return list(model.parameters() if hasattr(model, "parameters") else model())
 
 
 def shared_share(policy: Foreign, other: Foreign) -> float | None:
-    """Return the share of the policy's trainable weights that stand in the memory of another model."""
+    """Return the share of the policy's trainable weights that share memory with another model."""
     trained = [p for p in arrays_of(policy) if getattr(p, "requires_grad", True)]
     places = _places(arrays_of(other))
     return held_share(trained, (p for p in trained if _places([p]) & places))
 
 
-def held_share(wanted: Iterable[Tensor], found: Iterable[Tensor]) -> float | None:
-    """Return the share of weights that were found; None where there are none."""
-    total = sum(_size(p) for p in wanted)
-    return sum(_size(p) for p in found) / total if total else None
+def held_share(whole: Iterable[Tensor], part: Iterable[Tensor]) -> float | None:
+    """Return the share of weights that are in a part of them, None if there are none."""
+    total = sum(_size(p) for p in whole)
+    return sum(_size(p) for p in part) / total if total else None
 
 
 def same_memory(one: Tensor, other: Foreign) -> bool:
-    """Return whether two tensors stand in the same memory, as a tensor and its detached self do."""
+    """Return whether two tensors share memory, as a tensor and its detached copy do."""
     return one is other or bool(_places([one]) & _places([other]))
 
 
@@ -51,7 +51,7 @@ def _places(arrays: Iterable[Any]) -> set[int]:
 
 
 def _place(array: Tensor) -> int:
-    """Return the address of an array's storage; 0 where it has none that can be told."""
+    """Return the address of an array's storage, 0 if it is unknown."""
     if hasattr(array, "untyped_storage"):
         return int(local(array).untyped_storage().data_ptr())
     if hasattr(array, "unsafe_buffer_pointer"):
@@ -62,17 +62,17 @@ def _place(array: Tensor) -> int:
     return int(interface["data"][0]) if interface else 0
 
 
-#: One coordinate in so many is watched, and never fewer than LEAST of a tensor.
+#: One coordinate in this many is watched, but at least LEAST of a tensor.
 ONE_IN, LEAST = 100, 4096
 SEED = 20171
-#: Optimizers that step copies of the parameters by design: whether they hold the policy's is not ours to say.
+#: Packages whose optimizers step copies of the parameters by design, so that `matched` has no answer.
 _WITH_COPIES = ("deepspeed", "apex", "megatron", "fairscale")
 _CHECKPOINTED = "Checkpoint"
 _MOST_NODES = 200_000
 
 
 class Weights:
-    """Watches the trainable parameters of one model and the steps of one optimizer; changes neither."""
+    """Watches the trainable parameters of a torch model and the steps of its optimizer, without changing them."""
 
     def __init__(self, model: Foreign, optimizer: Foreign) -> None:
         self.on = False
@@ -90,7 +90,7 @@ class Weights:
         self._hooks += [self.optimizer.register_step_post_hook(self._after_step)] if self.optimizer else []
 
     def close(self) -> None:
-        """Take every hook away."""
+        """Remove all hooks."""
         for hook in self._hooks:
             hook.remove()
 
@@ -102,12 +102,12 @@ class Weights:
         self._before = [self._watched(n) for n in range(len(self.parameters))]
 
     def own(self, log_prob: Tensor) -> None:
-        """Find out, once, which parameters the log-probs depend on: those are the policy's."""
+        """Determine once which parameters the log-probs depend on, which are the policy's."""
         if self.owners is None:
             self.owners = _reached(log_prob, self.parameters)
 
     def discard_step(self) -> None:
-        """Forget the gradients of a step that was not executed."""
+        """Discard the gradient norms of a step that was not executed."""
         self._norms.clear()
 
     def finish(self, parcel: Parcel, loss_scale: Tensor = None) -> None:
@@ -125,7 +125,7 @@ class Weights:
         return of_weights(rows, list(chosen))
 
     def matched(self) -> float | None:
-        """Return the share of the policy's parameters that the optimizer holds; None where that says nothing."""
+        """Return the share of the policy's parameters in the optimizer, None if unknown or if it steps copies."""
         chosen = range(len(self.parameters)) if self.owners is None else self.owners
         if not chosen or self.optimizer is None or type(self.optimizer).__module__.startswith(_WITH_COPIES):
             return None
@@ -145,12 +145,11 @@ class Weights:
         return note
 
     def _measured(self) -> bool:
-        """Return whether the coming step's gradient is measured: steps 1, 2, 4, 8 … of an update.
+        """Return whether the gradient of the next step is measured: steps 1, 2, 4, 8 … of an update.
 
-        A norm reads every gradient once more; over all steps that alone would be a per cent of a small policy's update.
+        A norm reads every gradient again, which would take 1 % of a small policy's update if done in all steps.
         """
-        coming = self.executed + 1
-        return coming & self.executed == 0
+        return (self.executed + 1) & self.executed == 0
 
     def _before_step(self, *_: object) -> None:
         if not self.on or not self._measured():
@@ -175,7 +174,7 @@ def _float32() -> Tensor:
 
 
 def _sample(parameter: Tensor, place: int) -> Tensor:
-    """Return the fixed coordinates to watch, from a generator of our own; None for all of a small tensor."""
+    """Return the coordinates to watch, drawn from a separate generator; None for all of a small tensor."""
     torch = sys.modules["torch"]
     size = local(parameter).numel()
     wanted = max(LEAST, size // ONE_IN)
@@ -195,7 +194,7 @@ def _moved(before: Tensor, after: Tensor, size: int) -> Tensor:
 
 
 def _reached(log_prob: Tensor, parameters: list[Any]) -> tuple[int, ...] | None:
-    """Return which parameters the log-probs' graph ends in; None where it hides them (checkpointing, sharding)."""
+    """Return the parameters in the graph of log-probs, None if it hides them (checkpointing, sharding)."""
     if not getattr(log_prob, "requires_grad", False):
         return ()
     seen: set[Any] = set()
@@ -217,11 +216,11 @@ Arrays = Callable[[], Iterable[Any]]
 
 
 class ArrayWeights:
-    """Looks at a policy's arrays before and after an update; the loop itself tells of steps and gradients.
+    """Compares a policy's arrays before and after an update; the loop reports steps and gradients.
 
     Args:
-        model: returns the policy's arrays as they are now, always in the same order.
-        optimizer: returns the arrays that the optimizer steps, if that can be told.
+        model: a function that returns the policy's current arrays, always in the same order.
+        optimizer: a function that returns the arrays that the optimizer steps, or None.
     """
 
     def __init__(self, model: Arrays, optimizer: Arrays | None = None) -> None:
@@ -232,19 +231,19 @@ class ArrayWeights:
         self._before: list[Any] = []
 
     def close(self) -> None:
-        """There are no hooks to take away."""
+        """Do nothing, because there are no hooks."""
 
     def start(self) -> None:
         """Remember the watched coordinates."""
         self._before = [_watched_of(array, place) for place, array in enumerate(self.model())]
 
     def own(self, log_prob: Tensor) -> None:
-        """All arrays are the policy's: there is no graph to walk."""
+        """Do nothing, because all arrays are the policy's."""
 
     def discard_step(self) -> None:
-        """There are no gradients to forget."""
+        """Do nothing, because no gradients are kept."""
 
-    def finish(self, parcel: Parcel, loss_scale: Tensor = None) -> None:  # noqa: ARG002 - gradients are told unscaled
+    def finish(self, parcel: Parcel, loss_scale: Tensor = None) -> None:  # noqa: ARG002 - the loop reports unscaled gradients
         """Add the movement of every array."""
         before, self._before = self._before, []
         now = list(self.model()) if before else []
@@ -260,7 +259,7 @@ class ArrayWeights:
         return of_weights(rows, range(len(rows)))
 
     def matched(self) -> float | None:
-        """Return the share of the policy's arrays that the optimizer steps, by identity."""
+        """Return the share of the policy's arrays that the optimizer steps, compared by identity, None if unknown."""
         if self._held is None:
             return None
         held = {id(array) for array in self._held()}
@@ -268,11 +267,11 @@ class ArrayWeights:
         return held_share(policy, (array for array in policy if id(array) in held))
 
     def learning_rate(self) -> None:
-        """The loop tells it."""
+        """Return None, because the loop reports it."""
 
 
 def _watched_of(array: Tensor, place: int) -> Tensor:
-    """Return a copy of the fixed coordinates to watch; of a small array, all."""
+    """Return a copy of the watched coordinates, which are all of a small array."""
     flat = array.reshape(-1)
     wanted = max(LEAST, array.size // ONE_IN)
     if array.size <= wanted:
@@ -294,7 +293,7 @@ def of_weights(rows: Array, chosen: Sequence[int]) -> dict[str, float]:
 
     `rows` has shape [tensors, 3]: estimated sum of squared changes, estimated changed weights, weights.
     """
-    held = rows[list(chosen)] if len(chosen) else np.zeros((0, 3))
-    size = float(np.sum(held[:, 2]))
-    changed = {"changed_fraction": float(np.sum(held[:, 1])) / size} if size else {}
-    return {"update_norm": math.sqrt(float(np.sum(held[:, 0])))} | changed
+    tensors = rows[list(chosen)] if len(chosen) else np.zeros((0, 3))
+    size = float(np.sum(tensors[:, 2]))
+    changed = {"changed_fraction": float(np.sum(tensors[:, 1])) / size} if size else {}
+    return {"update_norm": math.sqrt(float(np.sum(tensors[:, 0])))} | changed

@@ -1,6 +1,6 @@
-"""Read dumps and checkpoints as a run of computed series, by themselves or compared with the log of their run.
+"""Make a run of dumps and checkpoints, or add their metrics to the run of a log and compare them with it.
 
-`dumps.dump_run` lists the metrics of dumps, and the functions that compute them.
+`dumps.dump_run` lists the metrics of dumps and the functions that compute them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ppo_doctor.readers.tensors.tensor import Archive
     from ppo_doctor.runs.dumps.dump_run import Measured
 
-#: Metric → its estimator as the modules in `dumps` compute it.
+#: Metric → estimator with which the modules in `dumps` compute it.
 ESTIMATORS = {
     "approx_kl": "k3",
     "approx_kl_k1": "k1",
@@ -44,21 +44,21 @@ ESTIMATORS = {
 }
 SCOPE = "only tensors were given: what they show is judged; whether training as a whole is sound takes the run's log"
 
-#: Metrics that a script may log and that a checkpoint shows as well.
+#: Metrics that a script may log and that checkpoints show too.
 MEMORY = ("old_policy_shared", "reference_shared")
 #: Rules that need several records of a log accept a single dump.
 FROM_TENSORS = Fact(name="from_tensors", value=True, how="computed", says="no log was given")
 
-#: Words in names of tensors that only dumps of language models hold.
-_OF_COMPLETIONS = re.compile(r"response|completion|prompt|token", re.I)
+#: Words in names of tensors that only dumps of language models contain.
+_COMPLETION_WORDS = re.compile(r"response|completion|prompt|token", re.I)
 
 
 def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
-    """Return the run that dumps and checkpoints make without any log, in the order of their steps.
+    """Return the run of dumps and checkpoints without a log, in the order of their steps.
 
     Raises:
-        DoctorError: a file cannot be read, or there is nothing in them that can be judged (exit code 3); `names` of the
-            request are none (exit code 2).
+        DoctorError: a file cannot be read, or none holds anything that can be judged (exit code 3); `names` of the
+            request are invalid (exit code 2).
     """
     profile = detection.profile(request.framework or detection.CANONICAL)
     given = given_settings(request)
@@ -74,35 +74,34 @@ def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
         series=_series(records),
         facts={fact.name: fact for fact in (FROM_TENSORS, configured, _completions(archives)) if fact},
         config=settings,
-        config_raw={key: value for found in reversed(given) for key, value in found.values.items()},
+        config_raw={key: value for origin in reversed(given) for key, value in origin.values.items()},
         notes=tuple(notes),
     )
 
 
 def _completions(archives: Sequence[Archive]) -> Fact | None:
-    """Return that samples are completions of a language model, if tensors of a dump are named for what these have."""
+    """Return the fact that samples are completions of a language model if names of tensors in a dump say so."""
     for archive in archives:
         for name in archive.tensors if dump_run.is_dump(archive) else ():
-            if archive.roles[name] is not None and _OF_COMPLETIONS.search(name.rpartition(".")[2]):
+            if archive.roles[name] is not None and _COMPLETION_WORDS.search(name.rpartition(".")[2]):
+                source = SourceRef(path=archive.path)
                 says = f"{name} is there: samples are completions"
-                return Fact(
-                    name="completions", value=1.0, how="computed", source=SourceRef(path=archive.path), says=says
-                )
+                return Fact(name="completions", value=1.0, how="computed", source=source, says=says)
     return None
 
 
 def with_tensors(run: Run, paths: Sequence[Path], request: Request) -> Run:
-    """Return a run with what only tensors show, from dumps and checkpoints that were named with its log.
+    """Return the run of a log with the metrics of dumps and checkpoints that only tensors show.
 
-    What a log holds as well is compared where a dump holds all that a record of the log is a mean of; where the two
-    differ, the dumps' values are used. A note names files that cannot be read or show nothing.
+    Metrics of both are compared if a dump holds every minibatch that a record of the log averages; where they differ,
+    the values of the dumps replace the logged ones. A note says if the files cannot be read or judged.
     """
     try:
         archives, records = _read(paths, request, run.config, run.facts.get("updates_configured"))
     except DoctorError as error:
         return replace(run, notes=(*run.notes, Note(text=f"left out: {error.message}")))
-    found = _series(records)
-    extra = {name: series for name, series in found.items() if not loggable(name) or name in MEMORY}
+    computed = _series(records)
+    extra = {name: series for name, series in computed.items() if not loggable(name) or name in MEMORY}
     added = {name: series for name, series in extra.items() if name not in run.series}
     again = tuple(SourceSummary(path=a.path, container=a.container, records=1, again=True) for a in archives)
     whole = replace(
@@ -111,16 +110,16 @@ def with_tensors(run: Run, paths: Sequence[Path], request: Request) -> Run:
         notes=(*run.notes, *(note for record in records for note in record.notes)),
         sources=(*run.sources, *again),
     )
-    return with_agreement(whole, compared(run, replace(run, series=found), _whole(records, run)))
+    return with_agreement(whole, compared(run, replace(run, series=computed), _whole(records, run)))
 
 
 def _read(
     paths: Sequence[Path], request: Request, settings: Mapping[str, Setting], updates: Fact | None
 ) -> tuple[list[Archive], list[Measured]]:
-    """Return the files of tensors and a record for each dump and each checkpoint.
+    """Return the archives, and the records of updates in dumps and of policies in checkpoints.
 
     Raises:
-        DoctorError: a file cannot be read, or nothing in them can be judged.
+        DoctorError: a file cannot be read, or none holds anything that can be judged.
     """
     archives = with_roles(map(read_archive, _files(paths)), parse_overrides(request.names))
     records = _measured(archives, settings, updates)
@@ -130,7 +129,7 @@ def _read(
 
 
 def _whole(records: Sequence[Measured], run: Run) -> list[int]:
-    """Return the steps of dumps that hold every minibatch of an update: as many as are configured, or several."""
+    """Return the steps of dumps with every minibatch of an update: as many as configured, or several if unknown."""
     fact = run.facts.get("updates_configured")
     wanted = fact.value if fact is not None and fact.how != "default" else None
     return [
@@ -149,8 +148,8 @@ def _measured(archives: Sequence[Archive], settings: Mapping[str, Setting], upda
     dumps = [archive for archive in archives if dump_run.is_dump(archive)]
     weights = [archive for archive in archives if archive not in dumps]
     parts = [part for archive in dumps for part in updates_of(archive)]
-    found = [dump_run.measure(part, _known(settings, updates)) for part in parts]
-    return dump_run.with_update_metrics(found) + checkpoints.measure(weights, _number(settings, "learning_rate"))
+    records = [dump_run.measure(part, _known(settings, updates)) for part in parts]
+    return dump_run.with_update_metrics(records) + checkpoints.measure(weights, _number(settings, "learning_rate"))
 
 
 def _known(settings: Mapping[str, Setting], updates: Fact | None) -> dump_run.Known:
@@ -165,7 +164,7 @@ def _known(settings: Mapping[str, Setting], updates: Fact | None) -> dump_run.Kn
 
 
 def _number(settings: Mapping[str, Setting], name: str) -> float | None:
-    """Return a setting that was found; a framework's default does not say what a dump was made with."""
+    """Return the value of a setting, None for a framework's default, which need not be what a dump was made with."""
     setting = settings.get(name)
     if setting is None or setting.how == "default" or not isinstance(setting.value, int | float):
         return None
@@ -182,19 +181,19 @@ def _nothing(archives: Sequence[Archive]) -> DoctorError:
 
 
 def _names(archives: Sequence[Archive], request: Request) -> list[Note]:
-    """Return notes of the arrays of dumps that their numbers tell, and of those that are not understood."""
-    given = parse_overrides(request.names)
+    """Return notes on the arrays of dumps whose roles were inferred from their numbers, and on those without a role."""
+    overrides = parse_overrides(request.names)
     dumps = [archive for archive in archives if dump_run.is_dump(archive)]
-    told, unread = [], []
+    inferred, unread = [], []
     for archive in dumps:
-        by_name = roles_of(archive.roles, given)
-        told += [f"{n} is {known}" for n, known in archive.roles.items() if known not in (None, by_name[n])]
+        by_name = roles_of(archive.roles, overrides)
+        inferred += [f"{n} is {role}" for n, role in archive.roles.items() if role not in (None, by_name[n])]
         unread += [without_row(name) for name in archive.tensors if archive.roles[name] is None]
-    texts = {"by their numbers": told, "not understood": unread}
-    return [Note(text=f"{what}: {_listed(held)}; --map ROLE=NAME names one") for what, held in texts.items() if held]
+    texts = {"by their numbers": inferred, "not understood": unread}
+    return [Note(text=f"{what}: {_listed(names)}; --map ROLE=NAME names one") for what, names in texts.items() if names]
 
 
-#: Names of tensors that are listed at most; the rest are counted.
+#: Largest number of names of tensors that are listed; the rest are counted.
 MOST_LISTED = 20
 
 
@@ -205,23 +204,23 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _series(records: Sequence[Measured]) -> dict[str, Series]:
-    """Return one series for each metric; metrics of the same records share an axis."""
+    """Return a series for each metric; metrics of the same records share an axis."""
     steps = _steps(records)
     ordered = sorted(range(len(records)), key=lambda at: (steps[at], *_place(records[at])))
     axes: dict[tuple[int, ...], Axis] = {}
     series: dict[str, Series] = {}
     for name in dict.fromkeys(name for record in records for name in record.values):
-        held = tuple(at for at in ordered if name in records[at].values)
-        axis = axes.setdefault(held, _axis(held, records, steps))
-        values = np.array([records[at].values[name] for at in held], dtype=np.float64)
+        places = tuple(at for at in ordered if name in records[at].values)
+        axis = axes.setdefault(places, _axis(places, records, steps))
+        values = np.array([records[at].values[name] for at in places], dtype=np.float64)
         estimator = ESTIMATORS.get(name)
         series[name] = Series(
             name=name,
-            raw=records[held[0]].raw[name],
+            raw=records[places[0]].raw[name],
             axis=axis,
             values=values,
             unit=unit(name),
-            # Statistics are taken in float64 of log-probs that were computed in float32.
+            # Computed in float64 from log-probs of float32.
             resolution=Resolution(rounding=arrays.of(name, estimator, None, values)),
             estimator=estimator,
             how="computed",
@@ -230,14 +229,14 @@ def _series(records: Sequence[Measured]) -> dict[str, Series]:
 
 
 def _place(record: Measured) -> tuple[int, int]:
-    """Return the epoch and minibatch of a record; one that is a whole update comes first."""
+    """Return epoch and minibatch of a record for sorting; a record of a whole update comes first."""
     return (-1 if record.epoch is None else record.epoch), (-1 if record.minibatch is None else record.minibatch)
 
 
 def _steps(records: Sequence[Measured]) -> list[int]:
-    """Return a step for each record: as its file says, or counted where some file does not say, or two say the same.
+    """Return the step of each record, or its number if some file gives no step or two records have the same place.
 
-    Minibatches of one update have its step.
+    Minibatches of one update share its step.
     """
     known = [record.step for record in records if record.step is not None]
     cells = {(record.step, *_place(record)) for record in records}
@@ -245,28 +244,28 @@ def _steps(records: Sequence[Measured]) -> list[int]:
 
 
 def _axis(places: Sequence[int], records: Sequence[Measured], steps: Sequence[int]) -> Axis:
-    """Return the axis of the records at some places."""
-    held = [records[at] for at in places]
-    files = tuple(dict.fromkeys(record.path for record in held))
+    """Return the axis of the records at the given places."""
+    chosen = [records[at] for at in places]
+    files = tuple(dict.fromkeys(record.path for record in chosen))
     return Axis(
-        path=held[0].path,
+        path=chosen[0].path,
         steps=np.array([steps[at] for at in places], dtype=np.int64),
-        lines=np.zeros(len(held), dtype=np.int64),
-        epoch=_ids([record.epoch for record in held]),
-        minibatch=_ids([record.minibatch for record in held]),
+        lines=np.zeros(len(chosen), dtype=np.int64),
+        epoch=_ids([record.epoch for record in chosen]),
+        minibatch=_ids([record.minibatch for record in chosen]),
         files=files if len(files) > 1 else (),
-        file=np.array([files.index(record.path) for record in held]) if len(files) > 1 else None,
+        file=np.array([files.index(record.path) for record in chosen]) if len(files) > 1 else None,
         records=np.array(places, dtype=np.int64),
     )
 
 
-def _ids(found: Sequence[int | None]) -> IntArray | None:
-    known = [value for value in found if value is not None]
-    return np.array(known, dtype=np.int64) if len(known) == len(found) else None
+def _ids(numbers: Sequence[int | None]) -> IntArray | None:
+    known = [number for number in numbers if number is not None]
+    return np.array(known, dtype=np.int64) if len(known) == len(numbers) else None
 
 
-#: Metric → what is too small to differ by: a gap is measured against the larger of the two values and of this. Only
-#: metrics with one meaning: trainers log rewards, KL to the reference and token counts of many kinds under one name.
+#: Metric → smallest value relative to which a gap is measured; larger values are their own measure. Only metrics with
+#: one meaning are compared: rewards, KL to the reference and token counts differ between trainers.
 COMPARED: Mapping[str, float] = {
     "approx_kl": 1e-4,
     "clip_fraction": 0.01,
@@ -275,9 +274,9 @@ COMPARED: Mapping[str, float] = {
     "ratio_std": 1e-3,
     "effective_sample_size": 0.1,
 }
-#: Tokens weigh alike in a dump and minibatches in a log, which makes a tenth; a factor of two is no matter of weights.
+#: Dumps average over tokens and logs over minibatches, which differs by about 10 %; a factor of two has other causes.
 FACTOR = 0.5
-#: Where a log does not say over which minibatches it averages, it may be the last ones, which are several times larger.
+#: Factor allowed if a log may average over the last minibatches only, whose values are several times larger.
 LOOSE = 5.0
 WINDOWS = (None, "all minibatches", "last epoch", "last minibatch")
 GAP = "log_dump_gap"
@@ -285,7 +284,7 @@ GAP = "log_dump_gap"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One metric at the records that log and dumps have in common: arrays of one shape, gaps as fractions."""
+    """One metric at the records that log and dumps share; `places` are (logged, computed), gaps are fractions."""
 
     name: str
     logged: Series
@@ -295,18 +294,18 @@ class Compared:
 
     @property
     def differs(self) -> bool:
-        """Tell whether the two differ in most of their common records."""
+        """Return whether log and dumps differ in most of their common records."""
         return float(np.median(self.gaps)) > FACTOR
 
 
 def compared(log: Run, dumps: Run, comparable: Sequence[int]) -> tuple[Compared, ...]:
-    """Return the metrics that a log and the dumps of its updates have in common, at the steps that are comparable.
+    """Return the metrics that a log and its dumps have in common, at the comparable steps.
 
-    `comparable` are the steps of dumps that hold all that a record of the log is a mean of. Metrics that are other
-    estimates, as k1 beside k3, are left out.
+    `comparable` are the steps of dumps that hold every minibatch that a record of the log averages. Metrics with
+    different estimators, such as k1 and k3, are left out.
     """
-    found = (_one(name, log.series[name], dumps.series[name], set(comparable)) for name in _common(log, dumps))
-    return tuple(one for one in found if one is not None)
+    pairs = (_compared(name, log.series[name], dumps.series[name], set(comparable)) for name in _common(log, dumps))
+    return tuple(one for one in pairs if one is not None)
 
 
 def _common(log: Run, dumps: Run) -> Iterator[str]:
@@ -317,7 +316,7 @@ def _common(log: Run, dumps: Run) -> Iterator[str]:
                 yield name
 
 
-def _one(name: str, logged: Series, dumped: Series, steps: set[int]) -> Compared | None:
+def _compared(name: str, logged: Series, dumped: Series, steps: set[int]) -> Compared | None:
     at = {int(step): place for place, step in enumerate(_numbers(logged, steps))}
     places, gaps = [], []
     for place, step in enumerate(dumped.axis.steps.tolist()):
@@ -332,15 +331,15 @@ def _one(name: str, logged: Series, dumped: Series, steps: set[int]) -> Compared
 
 
 def _numbers(series: Series, steps: set[int]) -> list[int]:
-    """Return what numbers the log's records: its steps, or its updates where only they are the dumps' numbers."""
-    own: list[int] = series.axis.steps.tolist()
-    if series.axis.update is not None and not steps & set(own):
-        own = series.axis.update.tolist()
-    return own
+    """Return the numbers of the log's records: its steps, or its updates if none of the dumps' steps is among them."""
+    numbers: list[int] = series.axis.steps.tolist()
+    if series.axis.update is not None and not steps & set(numbers):
+        numbers = series.axis.update.tolist()
+    return numbers
 
 
 def _gap(name: str, logged: Series, place: int, computed: float) -> float:
-    """Return by which share of the larger two values differ, beyond what was printed; nan where one is not finite."""
+    """Return the gap of two values beyond the printed resolution, relative to the larger; NaN if one is not finite."""
     value = float(logged.values[place])
     if not (math.isfinite(value) and math.isfinite(computed)):
         return math.nan
@@ -349,14 +348,14 @@ def _gap(name: str, logged: Series, place: int, computed: float) -> float:
     return off if off >= 1 else max(0.0, 1 - loose * (1 - off))
 
 
-def with_agreement(run: Run, found: Sequence[Compared]) -> Run:
-    """Return a run in which computed values stand for logged ones that they contradict, and the largest gap is told."""
-    if not found:
+def with_agreement(run: Run, comparisons: Sequence[Compared]) -> Run:
+    """Return the run with the largest gap as a series, and with computed values in place of logged ones that differ."""
+    if not comparisons:
         return run
-    wrong = [one for one in found if one.differs]
-    worst = max(found, key=lambda one: float(np.median(one.gaps)))
+    wrong = [one for one in comparisons if one.differs]
+    worst = max(comparisons, key=lambda one: float(np.median(one.gaps)))
     series = {**run.series, GAP: _gap_series(worst)} | {one.name: one.computed for one in wrong}
-    return replace(run, series=series, notes=(*run.notes, *map(_told, wrong)))
+    return replace(run, series=series, notes=(*run.notes, *map(_note, wrong)))
 
 
 def _gap_series(one: Compared) -> Series:
@@ -373,8 +372,8 @@ def _gap_series(one: Compared) -> Series:
     )
 
 
-def _told(one: Compared) -> Note:
+def _note(one: Compared) -> Note:
     at, place = one.places[int(np.argmax(one.gaps))]
-    said, shown = float(one.logged.values[at]), float(one.computed.values[place])
-    text = f"{one.name}: {said:.4g} in the log, {shown:.4g} in {one.computed.source(place).path}, which is used"
+    logged, computed = float(one.logged.values[at]), float(one.computed.values[place])
+    text = f"{one.name}: {logged:.4g} in the log, {computed:.4g} in {one.computed.source(place).path}, which is used"
     return Note(text=text, source=one.logged.source(at))

@@ -1,4 +1,4 @@
-"""Names that a user gives to columns and settings: `--alias NAME=METRIC`, and `[alias]` of a `ppo-doctor.toml`."""
+"""Read and save names of users for metrics and settings: `--alias NAME=METRIC`, `[alias]` in `ppo-doctor.toml`."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ppo_doctor.model.toml_files import parse_toml
 from ppo_doctor.trainers.settings import SETTINGS
 
 FILE = "ppo-doctor.toml"
-#: What numbers records.
+#: Targets that number records.
 CLOCKS = ("step", "update", "epoch", "minibatch")
-#: Names that one file gives, and bytes of such a file beside a log.
+#: Largest number of names in one file, and largest size of the file in bytes.
 MOST_ALIASES, LARGEST = 200, 1 << 18
-#: Metrics that are told where a wrong one is near to none.
+#: Metrics that a hint lists if a wrong name resembles none.
 COMMON = ("episode_return", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "learning_rate")
 
 
 @cache
 def targets() -> tuple[str, ...]:
-    """Return what a name may be an alias of: metrics that logs hold, settings, and clocks."""
+    """Return the valid targets of aliases: metrics of logs, settings and clocks."""
     return tuple(sorted({*filter(loggable, METRICS), *SETTINGS, *CLOCKS}))
 
 
 def parse_alias(text: str) -> tuple[str, str]:
-    """Parse one `NAME=METRIC` of `--alias`; names may hold `=`, metrics do not.
+    """Return name and target of one `NAME=METRIC` of `--alias`; names may contain `=`.
 
     Raises:
         DoctorError: there is no `=`, or no such metric or setting (exit code 2).
@@ -43,10 +43,10 @@ def parse_alias(text: str) -> tuple[str, str]:
 
 
 def checked(target: str, where: str) -> str:
-    """Return what an alias stands for: a metric, a setting or a clock; "-policy_loss" is one of turned sign.
+    """Return the target of an alias if it is valid; "-policy_loss" is a metric with its sign reversed.
 
     Raises:
-        DoctorError: there is no such metric or setting (exit code 2); the hint holds the nearest names.
+        DoctorError: there is no such metric or setting (exit code 2); the hint lists the nearest names.
     """
     if target.removeprefix("-") in targets():
         return target
@@ -59,7 +59,7 @@ def read_table(raw: object, where: str) -> dict[str, str]:
     """Return the names of an `[alias]` table.
 
     Raises:
-        DoctorError: it is no table of texts, has too many, or names what does not exist (exit code 2).
+        DoctorError: it is no table of strings, has too many names, or an invalid target (exit code 2).
     """
     if not isinstance(raw, Mapping) or not all(isinstance(target, str) for target in raw.values()):
         hint = '[alias] then "G" = "episode_return"'
@@ -70,10 +70,10 @@ def read_table(raw: object, where: str) -> dict[str, str]:
 
 
 def beside(log: Path) -> dict[str, str]:
-    """Return the names that a `ppo-doctor.toml` beside a log gives; none without such a file.
+    """Return the aliases in the `ppo-doctor.toml` in the folder of a log, empty without such a file.
 
     Raises:
-        DoctorError: the file cannot be read or means nothing (exit code 2).
+        DoctorError: the file cannot be read or is invalid (exit code 2).
     """
     file = log.parent / FILE
     if not file.is_file():
@@ -84,16 +84,16 @@ def beside(log: Path) -> dict[str, str]:
 
 
 def save(folder: Path, aliases: Mapping[str, str]) -> Path:
-    """Write names into the `[alias]` table of a folder's `ppo-doctor.toml`, and return it; what else it holds stays.
+    """Add names to the `[alias]` table of a folder's `ppo-doctor.toml`, keep its other content, and return its path.
 
     Raises:
-        DoctorError: the file cannot be written, or holds a table that these lines cannot be added to (exit code 2).
+        DoctorError: the file cannot be written, or its table has a form that these lines cannot extend (exit code 2).
     """
     file = folder / FILE
-    held = parse_toml(file) if file.is_file() else {}
-    text = contents(file, LARGEST).decode("utf-8") if held else ""
-    written = _with_names(text.splitlines(), aliases, again=held.get("alias", {}))
-    wanted = {**held, "alias": {**held.get("alias", {}), **aliases}}
+    tables = parse_toml(file) if file.is_file() else {}
+    text = contents(file, LARGEST).decode("utf-8") if tables else ""
+    written = _with_names(text.splitlines(), aliases, before=tables.get("alias", {}))
+    wanted = {**tables, "alias": {**tables.get("alias", {}), **aliases}}
     if not _means(written, wanted):
         hint = f"write into its [alias] table: {'; '.join(_lines(aliases))}"
         raise DoctorError(f"{file}: cannot add names to this file", hint=hint, code=ExitCode.USAGE)
@@ -105,8 +105,8 @@ def save(folder: Path, aliases: Mapping[str, str]) -> Path:
 
 
 def _means(text: str, wanted: Mapping[str, object]) -> bool:
-    """Tell whether a TOML text holds these tables and nothing else."""
-    import tomllib  # not needed where no file is written
+    """Return whether a TOML text consists of exactly these tables."""
+    import tomllib  # needed only for saving
 
     try:
         return tomllib.loads(text) == wanted
@@ -118,9 +118,9 @@ def _lines(aliases: Mapping[str, str]) -> list[str]:
     return [f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(target)}" for name, target in aliases.items()]
 
 
-def _with_names(lines: Sequence[str], aliases: Mapping[str, str], again: Mapping[str, str]) -> str:
-    """Return the lines of a file with some names below its `[alias]`, in place of their older lines."""
-    replaced = {line for name in aliases.keys() & again.keys() for line in _lines({name: again[name]})}
+def _with_names(lines: Sequence[str], aliases: Mapping[str, str], before: Mapping[str, str]) -> str:
+    """Return the text of a file with names added below `[alias]` and their previous lines removed."""
+    replaced = {line for name in aliases.keys() & before.keys() for line in _lines({name: before[name]})}
     kept = [line for line in lines if line.strip() not in replaced]
     if "[alias]" not in map(str.strip, kept):
         kept += [*([""] if kept else []), "[alias]"]

@@ -1,4 +1,4 @@
-"""Find configuration files beside a log, and read each format without running anything."""
+"""Read configuration files without running anything, and recognise which files are configurations."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.trainers.profiles import Profile
 
-#: Larger than any configuration: bounds against reading a dataset by mistake, and YAML is slow.
+#: Largest configuration in bytes, so that no dataset is read by mistake; YAML has its own limit because it is slow.
 LARGEST, LARGEST_YAML = 4 << 20, 1 << 19
-#: Larger than a configuration whose name does not say that it is one.
+#: Largest configuration in bytes that is recognised by content alone.
 LARGEST_ALONE = 1 << 20
-#: A file that says by nothing but its content that it is one holds at least so many known names.
+#: Fewest known names of settings in a configuration that is recognised by content alone.
 ENOUGH_ALONE = 3
-#: Lines of a text that are no settings: a log that prints its settings first goes on.
+#: Largest number of other lines in a text of settings; a log that prints its settings first has more.
 MOST_OTHER_LINES = 40
-#: Files of commands, which nobody logs to.
+#: Suffixes of scripts of commands, which are never logs.
 COMMANDS = (".sh", ".bash")
 
-#: Languages of blocks of code in Markdown that hold settings, and the suffix of their files; blocks that are looked at.
+#: Language of a code block in Markdown → suffix of such files; MOST_BLOCKS is the number of blocks that are examined.
 _LANGUAGES = {
     **dict.fromkeys(("python", "py", "python3"), ".py"),
     **dict.fromkeys(("yaml", "yml"), ".yaml"),
@@ -45,10 +45,10 @@ MOST_BLOCKS = 20
 
 
 def read_config(path: Path) -> Found:
-    """Read a configuration file.
+    """Return the settings of a configuration file.
 
     Raises:
-        DoctorError: missing, too large, or not in its format (exit code 2).
+        DoctorError: the file is missing, too large, or not in its format (exit code 2).
     """
     try:
         written = Written(values=_training_args(path)) if path.suffix == ".bin" else parse(path.suffix, _text(path))
@@ -66,18 +66,18 @@ def _found(path: Path, written: Written) -> Found:
 
 
 def fenced_settings(path: Path) -> Iterator[Found]:
-    """Yield the settings of each block of code in a Markdown file whose language is one of configurations.
+    """Yield the settings of each code block in a Markdown file whose language is that of configurations.
 
-    A block that is not in its language, or holds no settings, is passed over: people paste parts of programs.
+    Blocks that cannot be parsed or have no settings are skipped, because people paste parts of programs.
     """
     try:
         text = _text(path)
     except (OSError, UnreadableError):
         return
     for block in islice(_FENCED.finditer(text), MOST_BLOCKS):
-        above = "\n" * text.count("\n", 0, block.start(2))  # a line keeps its number
+        lines_before = "\n" * text.count("\n", 0, block.start(2))  # keeps line numbers
         try:
-            written = parse(_LANGUAGES[block[1].lower()], above + block[2])
+            written = parse(_LANGUAGES[block[1].lower()], lines_before + block[2])
         except UnreadableError:
             continue
         yield _found(path, written)
@@ -89,11 +89,11 @@ def _unreadable(path: Path, why: str, line: int | None = None) -> DoctorError:
 
 
 def _text(path: Path) -> str:
-    """Return the text of a regular file: of a pipe or a device nobody knows how much will come, or when.
+    """Return the text of a regular file; pipes and devices could block or never end.
 
     Raises:
-        UnreadableError: it is no such file, too large for a configuration, or not UTF-8.
-        OSError: it cannot be opened.
+        UnreadableError: the file is not regular, too large for a configuration, or not UTF-8.
+        OSError: the file cannot be opened.
     """
     limit = LARGEST_YAML if path.suffix.lower() in (".yaml", ".yml") else LARGEST
     with _plain(path) as file:
@@ -119,7 +119,7 @@ def _training_args(path: Path) -> dict[str, ConfigValue]:
     import zipfile  # 3 ms, and hardly any run has this file
     import zlib
 
-    # zipfile raises the errors of its decompressors, and of fields that contradict each other, as they are.
+    # zipfile does not wrap errors of its decompressors and of contradictory fields.
     damaged = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, RuntimeError, EOFError, OverflowError)
     try:
         with _plain(path) as file, zipfile.ZipFile(file) as archive:
@@ -138,7 +138,7 @@ _CONSTANTS: Mapping[str, ConfigValue] = {"NEWTRUE": True, "NEWFALSE": False, "NO
 
 
 def _plain_items(data: bytes) -> Iterator[tuple[str, ConfigValue]]:
-    """Yield (key, value) for every text that is followed by a literal; anything built by code is passed over."""
+    """Yield (key, value) for every string that is followed by a literal; objects built by code are skipped."""
     import pickletools
 
     memo: dict[int, ConfigValue] = {}
@@ -174,51 +174,51 @@ _STEMS = frozenset(
 )
 
 
-#: Files that programs print into, and how often a name at the head of a line makes one a log.
+#: Suffixes of files with console output, and how many lines that begin with the same name make a file a log.
 CONSOLES, REPEATED = (".txt", ".log", ".out", ""), 5
-#: What no settings hold: a program that failed wrote it.
+#: Text that occurs in the output of failed programs and never in settings.
 TRACEBACK = "Traceback (most recent call last)"
-#: A name and what follows it, behind what a console puts before each line: "(TaskRunner pid=5512)", "[train]".
+#: A name and its separator, after a prefix of the console such as "(TaskRunner pid=5512)" or "[train]".
 _NAMED = re.compile(r"\s*(?:[(\[][^)\]\n]{0,80}[)\]]\s*)*([A-Za-z][\w./ -]{0,60}?)\s*[:=]")
 
 
 def holds_settings(path: Path) -> bool:
-    """Tell whether a file whose name does not say so holds the settings of a PPO run, and no log of one."""
+    """Return whether a file of any name contains the settings of a PPO run, and is not its log."""
     try:
         if path.stat().st_size > LARGEST_ALONE:
             return False
         text = _text(path)
         if path.suffix.lower() in CONSOLES and (_repeats(text) or TRACEBACK in text):
             return False
-        found = parse(path.suffix, text)
-        names = {key.rpartition(".")[2] for key in flatten(found.values)}
+        written = parse(path.suffix, text)
+        names = {key.rpartition(".")[2] for key in flatten(written.values)}
     except (OSError, UnreadableError, DoctorError):
-        return False  # it is no configuration that we can read, so it is read as a log, which tells what is wrong
-    if found.other_lines > MOST_OTHER_LINES and path.suffix.lower() not in COMMANDS:
+        return False  # it is then read as a log, which reports what is wrong
+    if written.other_lines > MOST_OTHER_LINES and path.suffix.lower() not in COMMANDS:
         return False
     known, of_ppo, metrics = _known_names()
     meant = {name: setting for name in names - known if (setting := setting_of(name)) is not None}
-    # One name of a metric may be chance, such as the length of an episode or the loss of one of several datasets.
-    if max(len((names & metrics) - meant.keys()), len(_names_of_records(found.values) & metrics)) > 1:
+    # One name of a metric may be accidental, such as the length of an episode or the loss of one of several datasets.
+    if max(len((names & metrics) - meant.keys()), len(_names_of_records(written.values) & metrics)) > 1:
         return False
-    speaks_of_ppo = names & of_ppo or OF_PPO.intersection(meant.values())
-    return len(names & known) + len(meant) >= ENOUGH_ALONE and bool(speaks_of_ppo or path.stem.lower() in _STEMS)
+    has_ppo_setting = names & of_ppo or OF_PPO.intersection(meant.values())
+    return len(names & known) + len(meant) >= ENOUGH_ALONE and bool(has_ppo_setting or path.stem.lower() in _STEMS)
 
 
 def _repeats(text: str) -> bool:
-    """Tell whether lines begin with one name again and again, as those of a log do and those of settings do not."""
+    """Return whether REPEATED lines begin with the same name, as in a log and not in settings."""
     names = (_NAMED.match(line) for line in text.splitlines())
-    return max(Counter(found[1] for found in names if found).values(), default=0) >= REPEATED
+    return max(Counter(match[1] for match in names if match).values(), default=0) >= REPEATED
 
 
 def _names_of_records(values: Mapping[str, object]) -> set[str]:
-    """Return the keys of lists of objects: a log that was saved with its settings holds its records so."""
+    """Return the keys of objects in lists, which are records if a log was saved together with its settings."""
     lists = [value for value in values.values() if isinstance(value, list)]
     return {str(key) for records in lists for record in records if isinstance(record, dict) for key in record}
 
 
 def _known_names() -> tuple[set[str], set[str], set[str]]:
-    """Return the last parts of names of settings, of those that speak of PPO, and names of metrics alone."""
+    """Return the last parts of names of settings, those of settings of PPO only, and names of metrics alone."""
     profiles = detection.profiles().values()
     settings = [(name, key.rpartition(".")[2]) for p in profiles for name, keys in p.config.items() for key in keys]
     known = {key for _, key in settings}
@@ -227,12 +227,12 @@ def _known_names() -> tuple[set[str], set[str], set[str]]:
 
 
 def is_model(found: Found) -> bool:
-    """Tell a Hugging Face model's config.json, which is no training configuration."""
+    """Return whether this is the config.json of a Hugging Face model, which is no training configuration."""
     return "model_type" in found.values and bool({"vocab_size", "hidden_size", "architectures"} & set(found.values))
 
 
 def known_settings(found: Found, profile: Profile) -> int:
-    """Count the settings of a framework that a file holds, of a trainer that nobody knows by what their keys mean."""
+    """Return how many settings of a framework a file contains; for unknown trainers, by the meaning of keys."""
     tails = {key.rpartition(".")[2] for key in found.values} | set(found.values)
     named = {name for name, keys in profile.config.items() if any(key in tails for key in keys)}
     meant = set(map(setting_of, islice(found.values, MOST_COMPARED))) if profile.name == detection.CANONICAL else set()

@@ -1,4 +1,7 @@
-"""Read settings of a Python program without running it: literals of calls, argparse, dataclasses, constants."""
+"""Read settings of Python programs without running them, and of texts that contain printed settings or commands.
+
+In programs, settings are literals in calls, argparse options, dataclasses and constants.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,18 @@ from ppo_doctor.trainers.config_formats import (
     value_of,
 )
 
-#: (dotted key, value, line)
+#: (dotted key, value, line).
 Setting: TypeAlias = tuple[str, object, int]
 
-#: Characters of a program that are parsed, and nodes of its tree that are gone through.
+#: Largest program in characters, and largest number of nodes of its tree that are examined.
 LARGEST, MOST_NODES = 1 << 18, 200_000
-#: Exponents, and digits of what a sum may become: a literal is a setting, not a computation.
+#: Largest exponent and largest operand in arithmetic of literals.
 MOST_POWER, LARGEST_NUMBER = 64, 1e18
-#: Ends of the names of classes whose arguments, or fields, are a run's settings, and of dicts that hold them.
+#: Endings of names of classes and dicts that contain a run's settings as arguments, fields or items.
 OF_SETTINGS = ("config", "args", "arguments", "params", "hparams", "hyperparameters", "settings", "cfg", "opts")
-#: What trainers are called, whose arguments are settings as well.
+#: Endings of names of trainers, whose arguments are settings too.
 TRAINERS = ("PPO", "GRPO", "RLOO", "A2C")
-#: Keywords of calls that say nothing about a run.
+#: Keywords of calls that are no settings of a run.
 NO_SETTINGS = frozenset({"help", "type", "action", "dest", "metavar", "choices", "nargs", "required", "default"})
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -45,37 +48,37 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[float, float], float]] = {
 
 
 class _NoLiteralError(Exception):
-    """An expression that only a running program could evaluate."""
+    """Raised for an expression that is not a literal."""
 
 
 def read(text: str) -> Written:
-    """Read the settings of a program; of a name that has several values none is taken.
+    """Return the settings of a program, without names that have several values.
 
     Raises:
-        UnreadableError: it is no Python, larger than a script, or holds no setting.
+        UnreadableError: the text is not Python, larger than LARGEST, or has no setting.
     """
     if len(text) > LARGEST:
         raise UnreadableError(f"more than {LARGEST >> 10} KiB are too many for a script")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the program's own escapes
+            warnings.simplefilter("ignore")  # about escapes in the program
             tree = ast.parse(text)
     except SyntaxError as error:
         raise UnreadableError("it is no Python that we can parse", error.lineno) from error
     except (MemoryError, RecursionError, ValueError) as error:
         raise UnreadableError("it is nested too deeply, or no text") from error
-    found = _Program(tree).settings()
-    if not found:
+    settings = _Program(tree).settings()
+    if not settings:
         raise UnreadableError("it holds no setting as a literal")
     return Written(
         imports=tuple(_imports(tree)),
-        values={key: value for key, (value, _) in found.items()},
-        lines={k: n for k, (_, n) in found.items()},
+        values={key: value for key, (value, _) in settings.items()},
+        lines={key: line for key, (_, line) in settings.items()},
     )
 
 
 class _Program:
-    """The constants of one program, and the settings that stand in it."""
+    """The constants and settings of one program."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.nodes = [node for node, _ in zip(ast.walk(tree), range(MOST_NODES), strict=False)]
@@ -84,24 +87,24 @@ class _Program:
         self.options = {key: value for key, value, _ in self._options()}
 
     def settings(self) -> dict[str, tuple[object, int]]:
-        """Return key → (value, line); what is told more surely first: calls, options, fields, constants."""
-        constants = list(self._constants())  # calls may name them
-        found: dict[str, tuple[object, int]] = {}
+        """Return key → (value, line); the most reliable source wins: calls, options, fields, constants."""
+        constants = list(self._constants())  # calls may refer to them
+        settings: dict[str, tuple[object, int]] = {}
         for source in (self._calls(), self._options(), self._fields(), iter(constants)):
-            held: dict[str, tuple[object, int]] = {}
-            torn: set[str] = set()
+            first: dict[str, tuple[object, int]] = {}
+            ambiguous: set[str] = set()
             for key, value, line in source:
-                if key in held and held[key][0] != value:
-                    torn.add(key)
-                held.setdefault(key, (value, line))
-            found |= {key: value for key, value in held.items() if key not in torn and key not in found}
-        return found
+                if key in first and first[key][0] != value:
+                    ambiguous.add(key)
+                first.setdefault(key, (value, line))
+            settings |= {key: value for key, value in first.items() if key not in ambiguous and key not in settings}
+        return settings
 
     def _value(self, node: ast.expr) -> object:
-        """Return the value of a literal, of arithmetic over numbers, or of a name or option that holds one.
+        """Return the value of a literal, of arithmetic with numbers, or of a name or option that is a constant.
 
         Raises:
-            _NoLiteralError: nothing short of running the program tells it.
+            _NoLiteralError: the program would have to run to evaluate the expression.
         """
         if isinstance(node, ast.Constant):
             if node.value is None or isinstance(node.value, str | int | float | bool):
@@ -150,7 +153,8 @@ class _Program:
                 except _NoLiteralError:
                     continue
 
-    def _told(self, key: str, node: ast.expr | None, line: int) -> Iterator[Setting]:
+    def _setting(self, key: str, node: ast.expr | None, line: int) -> Iterator[Setting]:
+        """Yield a setting if its expression is a literal."""
         if node is None:
             return
         try:
@@ -159,39 +163,42 @@ class _Program:
             return
 
     def _calls(self) -> Iterator[Setting]:
-        """Yield keyword arguments: of configurations and trainers as they are, of other calls under their name."""
-        under = {id(node.value): node.targets[0] for node in self.nodes if isinstance(node, ast.Assign)}
+        """Yield keyword arguments of calls: of configurations and trainers as they are, of others with a prefix."""
+        targets = {id(node.value): node.targets[0] for node in self.nodes if isinstance(node, ast.Assign)}
         for node in self.nodes:
             name = _called(node.func) if isinstance(node, ast.Call) else ""
             if not isinstance(node, ast.Call) or not name or name in ("add_argument", "field", "print"):
                 continue
-            target = under.get(id(node))
-            prefix = "" if _of_settings(name) else _prefix(name, target)
+            prefix = "" if _of_settings(name) else _prefix(name, targets.get(id(node)))
             for keyword in node.keywords:
                 if keyword.arg is not None and keyword.arg not in NO_SETTINGS:
-                    yield from self._told(prefix + keyword.arg, keyword.value, keyword.value.lineno)
+                    yield from self._setting(prefix + keyword.arg, keyword.value, keyword.value.lineno)
             if isinstance(node.func, ast.Attribute) and _called(node.func.value) == "optim":
-                yield prefix + "optimizer", name, node.lineno  # torch.optim.SGD: its rates are not Adam's
+                yield (
+                    prefix + "optimizer",
+                    name,
+                    node.lineno,
+                )  # torch.optim.SGD, whose learning rates differ from Adam's
             if name in TRAINERS and node.args and isinstance(node.args[0], ast.Constant):
-                yield from self._told("policy", node.args[0], node.args[0].lineno)
+                yield from self._setting("policy", node.args[0], node.args[0].lineno)
 
     def _options(self) -> Iterator[Setting]:
         """Yield argparse's options with their defaults."""
         for node in self.nodes:
             if not isinstance(node, ast.Call) or _called(node.func) not in ("add_argument", "add_flag"):
                 continue
-            told = {keyword.arg: keyword.value for keyword in node.keywords}
+            keywords = {keyword.arg: keyword.value for keyword in node.keywords}
             names = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
             long = next((name for name in names if name.startswith("--")), None)
-            dest = told.get("dest")
+            dest = keywords.get("dest")
             key = dest.value if isinstance(dest, ast.Constant) and isinstance(dest.value, str) else long
             if key is None:
                 continue
-            default = told.get("default")
-            switch = told.get("action")
+            default = keywords.get("default")
+            switch = keywords.get("action")
             if default is None and isinstance(switch, ast.Constant) and switch.value in ("store_true", "store_false"):
                 yield _option(key), switch.value == "store_false", node.lineno
-            yield from self._told(_option(key), default, node.lineno)
+            yield from self._setting(_option(key), default, node.lineno)
 
     def _fields(self) -> Iterator[Setting]:
         """Yield the fields of classes with their defaults."""
@@ -202,12 +209,12 @@ class _Program:
             for name, value in _assigned(node.body):
                 if isinstance(value, ast.Call) and _called(value.func) == "field":
                     value = next((k.value for k in value.keywords if k.arg == "default"), None)  # noqa: PLW2901
-                yield from self._told(prefix + name, value, value.lineno if value is not None else node.lineno)
+                yield from self._setting(prefix + name, value, value.lineno if value is not None else node.lineno)
 
     def _constants(self) -> Iterator[Setting]:
-        """Yield what is assigned at the top of the program, or in its main part, and remember it for what follows."""
+        """Yield what is assigned at the top of the program or in its main function, and keep it for other values."""
         for name, node in _assigned(self.top):
-            for _, value, line in self._told(name, node, node.lineno if node is not None else 0):
+            for _, value, line in self._setting(name, node, node.lineno if node is not None else 0):
                 if name in self.names and self.names[name] != value:
                     self.names.pop(name)
                     continue
@@ -221,7 +228,7 @@ class _Program:
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
-    """Yield what a program imports at its top, as in "trl.GRPOConfig"."""
+    """Yield the names that a program imports at its top, such as "trl.GRPOConfig"."""
     for node in _statements(tree.body):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
@@ -230,7 +237,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements at the top of a program, those under `if`, and those of its function `main`."""
+    """Yield the statements at the top of a program, those under `if`, and those of its functions `main` and `train`."""
     for node in body:
         yield node
         if isinstance(node, ast.If) or (isinstance(node, ast.FunctionDef) and node.name in ("main", "train")):
@@ -238,6 +245,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _assigned(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the names that statements assign, with their expressions."""
     for node in body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             yield node.target.id, node.value
@@ -250,21 +258,21 @@ def _assigned(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr | None]]:
 
 
 def _called(function: ast.expr) -> str:
-    """Return the last name of what is called: `PPO` of `sb3.PPO`."""
+    """Return the last name of a called function: `PPO` of `sb3.PPO`."""
     if isinstance(function, ast.Attribute):
         return function.attr
     return function.id if isinstance(function, ast.Name) else ""
 
 
 def _prefix(name: str, target: ast.expr | None) -> str:
-    """Return under what the arguments of a call stand: the name that it is given, which tells a critic's optimizer."""
+    """Return the prefix of a call's arguments: the name it is assigned to, such as a critic's optimizer, or its own."""
     if isinstance(target, ast.Attribute):
         return f"{target.attr}."
     return f"{target.id}." if isinstance(target, ast.Name) else f"{name}."
 
 
 def _of_settings(name: str) -> bool:
-    """Tell the name of a class, or dict, of a run's settings; what configures an adapter or an engine is another's."""
+    """Return whether a class or dict of this name contains a run's settings, and not those of an adapter or engine."""
     lowered = name.lower()
     if lowered.startswith(("lora", "peft", "bitsandbytes", "quant", "deepspeed", "model", "eval", "vllm")):
         return False
@@ -275,17 +283,16 @@ def _option(name: str) -> str:
     return name.lstrip("-").replace("-", "_")
 
 
-#: (key, value, line)
+#: (key, value, line).
 TextSetting = tuple[str, Scalar, int]
 
 _CALL = re.compile(r"\b[A-Z]\w*\(\s*(?=[A-Za-z_]\w*\s*=)")
 _ARGUMENT = re.compile(r"\s*(?P<key>[A-Za-z_]\w*)\s*=\s*(?P<value>.*)\Z", re.DOTALL)
-#: A string, which ends in its quote unless it goes on to the end, or a sign: possessive, for a search that gives back
-#: takes the square of a text of quotes that are never closed.
+#: A string, which may be unclosed at the end of the text, or a sign. Quantifiers are possessive, because backtracking
+#: would take quadratic time on unclosed quotes.
 _PART = re.compile(r"(?s)'(?:[^'\\]++|\\.)*+['\\]?|\"(?:[^\"\\]++|\\.)*+[\"\\]?|[()\[\]{},\n]")
 _SIGN = re.compile(r"[()\[\]{},\n]")
-#: `key: value`, `key = value`, `key ..... value` as Megatron prints it, `| key | value |` as tables do, `'key': value,`
-#: of a dict that pprint writes
+#: `key: value`, `key = value`, `key ..... value` (Megatron), `| key | value |` (tables), `'key': value,` (pprint).
 _LINE = re.compile(
     r"[\s|>*{'\"-]*(?P<key>[A-Za-z_][\w./-]*)['\"]?\s*(?:[:=]|\.{3,}|\|)\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s|,;#]+)\s*(?:[|,;]\s*)?(?:#.*)?\Z"
 )
@@ -295,16 +302,20 @@ _OPTION = re.compile(
 )
 _ASSIGNED = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_]\w*)=(?P<value>\"[^\"]*\"|'[^']*'|[^\s;#]*)\s*(?:#.*)?\Z")
 _VARIABLE = re.compile(r"\$\{(?P<braced>\w+)(?::-(?P<otherwise>[^{}]*))?\}|\$(?P<plain>\w+)")
-#: A line of a command that goes on: what stands alone on other lines are the shell's own variables.
+#: A continued line of a command; assignments on other lines are then variables of the shell.
 _CONTINUED = re.compile(r"\\[ \t]*\n")
-#: Printed objects and characters of a line that are looked at: what goes on is no configuration.
+#: Largest number of printed objects, and longest line and line of a command in characters.
 MOST_CALLS, LONGEST_LINE, LONGEST_COMMAND = 20, 4096, 1 << 16
-#: Fewer settings than this are prose that happens to hold an equals sign.
+#: Fewest settings in a text; fewer are prose that happens to contain an equals sign.
 FEWEST = 2
 
 
 def read_text(text: str) -> Written:
-    """Read settings in plain text by the one of three forms that finds most; raise ValueError without any."""
+    """Return the settings in plain text, read in the one of three forms that finds most.
+
+    Raises:
+        ValueError: fewer than FEWEST settings are found.
+    """
     forms = [list(form(text)) for form in ((_options,) if _CONTINUED.search(text) else _FORMS)]
     best = max(forms, key=len)
     if len(best) < FEWEST:
@@ -318,7 +329,11 @@ def read_text(text: str) -> Written:
 
 
 def read_document(text: str) -> Written:
-    """Read a JSON document, or a dict as Python prints it; the text may go on before and behind a printed dict."""
+    """Return the settings of a JSON document, or of a printed Python dict with any text before and after it.
+
+    Raises:
+        ValueError: the text is neither.
+    """
     begin, end = text.find("{"), text.rfind("}") + 1
     try:
         return read_json(text)
@@ -326,12 +341,16 @@ def read_document(text: str) -> Written:
         try:
             written = read_literal(text[begin:end])
         except ValueError:
-            raise error from None  # what JSON says of it tells the line
+            raise error from None  # the error of the JSON parser has the line
     return Written(values=written.values, lines=lines_in(text[begin:end], text.count("\n", 0, begin) + 1))
 
 
 def read_any(text: str) -> Written:
-    """Read a document where it is one, else settings in plain text; of a printed dict among them, whichever is more."""
+    """Return the settings of a document or of plain text, whichever has more of them.
+
+    Raises:
+        ValueError: the text is neither.
+    """
     try:
         written = read_document(text)
     except (ValueError, RecursionError):
@@ -344,7 +363,7 @@ def read_any(text: str) -> Written:
 
 
 def _calls(text: str) -> Iterator[TextSetting]:
-    """Yield the arguments of `Namespace(…)` and of dataclasses as they print themselves."""
+    """Yield the arguments in printed objects such as `Namespace(…)` and dataclasses."""
     position = 0
     for _ in range(MOST_CALLS):
         match = _CALL.search(text, position)
@@ -353,14 +372,14 @@ def _calls(text: str) -> Iterator[TextSetting]:
         position = match.end()
         for argument, at, end in _arguments(text, position, text.count("\n", 0, position) + 1):
             position = end
-            found = _ARGUMENT.match(argument)
-            if found is not None:
-                skipped = argument[: found.start("key")].count("\n")
-                yield found["key"], _literal(found["value"].rstrip()), at + skipped
+            parts = _ARGUMENT.match(argument)
+            if parts is not None:
+                skipped = argument[: parts.start("key")].count("\n")
+                yield parts["key"], _literal(parts["value"].rstrip()), at + skipped
 
 
 def _arguments(text: str, begin: int, line: int) -> Iterator[tuple[str, int, int]]:
-    """Yield the text between the commas of a call, its line and its end, up to the parenthesis that closes the call."""
+    """Yield (text, line, end) of each argument of a call, up to its closing parenthesis."""
     depth, start, at = 0, begin, line
     for match in _parts(text, begin):
         part = match[0]
@@ -377,7 +396,7 @@ def _arguments(text: str, begin: int, line: int) -> Iterator[tuple[str, int, int
 
 
 def _parts(text: str, begin: int) -> Iterator[re.Match[str]]:
-    """Yield strings and signs; what follows a quote that is never closed holds signs alone."""
+    """Yield strings and signs; after an unclosed quote, only signs."""
     for match in _PART.finditer(text, begin):
         if match[0][0] in "'\"" and (len(match[0]) == 1 or match[0][-1] != match[0][0]):
             yield from _SIGN.finditer(text, match.start() + 1)
@@ -394,16 +413,16 @@ def _literal(text: str) -> Scalar:
 
 
 def _lines(text: str) -> Iterator[TextSetting]:
-    """Yield the settings that stand on a line each."""
+    """Yield settings that have a line each."""
     for number, line in enumerate(text.splitlines(), start=1):
-        found = _LINE.match(line) if len(line) <= LONGEST_LINE else None
-        if found is not None:
-            value = found["value"] if "{" in found["value"] else found["value"].rstrip("}")
-            yield found["key"], value_of(value), number
+        match = _LINE.match(line) if len(line) <= LONGEST_LINE else None
+        if match is not None:
+            value = match["value"] if "{" in match["value"] else match["value"].rstrip("}")
+            yield match["key"], value_of(value), number
 
 
 def _options(text: str) -> Iterator[TextSetting]:
-    """Yield the options of a command, and Hydra's overrides, with the shell's own plain variables put in."""
+    """Yield the options of a command and Hydra's overrides, with plain variables of the shell expanded."""
     variables: dict[str, str] = {}
     for number, whole in enumerate(text.splitlines(), start=1):
         line = whole[:LONGEST_COMMAND]

@@ -1,4 +1,4 @@
-"""The configuration of a run: found, flattened, redacted, named canonically, each value with its origin."""
+"""Settings of a run: flatten and redact what files contain, and name it canonically, each value with its origin."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from ppo_doctor.trainers.profiles import Profile
 
 REDACTED = "[redacted]"
-#: A whole number of more bits is larger than the largest float.
+#: An integer of more bits is larger than the largest float.
 _MOST_BITS = 1023
-#: Settings of one file: more is data, or a document whose references unfold without end.
+#: Largest number of settings of one file; more are data, or a document whose references expand without end.
 MOST_SETTINGS = 50_000
-#: Settings by meaning that are on or off; the others are numbers.
+#: Settings, recognised by meaning, that are on or off; the others are numbers.
 SWITCHES = frozenset({"normalize_advantages"})
-#: Keys that mean something beside another setting: the symbols of GRPO's objective where answers come in groups (Shao
-#: et al. 2024, algorithm 1), and epochs where a batch has minibatches.
-BESIDE = {
+#: Setting → keys that have a meaning only in configurations with this setting: symbols of GRPO's objective with groups
+#: of answers (Shao et al. 2024, algorithm 1), and epochs with minibatches.
+WITH_SETTING = {
     "num_generations": {"beta": "kl_coef", "epsilon": "clip_range", "mu": "ppo_epochs"},
     "num_minibatches": {"epochs": "ppo_epochs"},
 }
-#: Keys of one file that are compared with known names, letter by letter.
+#: Largest number of keys of one file that are compared with known names.
 MOST_COMPARED = 2_000
 
 _CAMEL = r"(?<=[a-z0-9])(?=[A-Z])"
@@ -45,7 +45,7 @@ _HIDDEN_KEY = (
     r"(?i)(^|[._-])(api[._-]?key|access[._-]?key|private[._-]?key|secret|token|password|passwd|passphrase|credential"
     r"|auth|authorization|bearer)s?($|[._-])"
 )
-#: Keys under which even a number is a secret; not "token", for max_tokens = 512 is none.
+#: Keys under which even a number is a secret; not "token", because of max_tokens = 512.
 _HIDDEN_NUMBER_KEY = r"(?i)(^|[._-])(api[._-]?key|secret|password|passwd|passphrase|pin)($|[._-])"
 _HIDDEN_VALUE = (
     r"(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|AKIA[A-Z0-9]{12,}"
@@ -56,9 +56,9 @@ _HIDDEN_VALUE = (
 
 @frozen
 class Found:
-    """Settings of one origin, flat, as written; `lines` tells where in the file a key stands, as far as it is known.
+    """Flat settings of one origin, as written; `lines` has the line of each key in the file if it is known.
 
-    `imports` is what a program imports that they stand in.
+    `imports` are the names that a program imports, if the origin is one.
     """
 
     values: Mapping[str, ConfigValue]
@@ -68,15 +68,17 @@ class Found:
     imports: tuple[str, ...] = ()
 
     def place(self, key: str) -> SourceRef:
-        """Return where a key stands."""
+        """Return the origin of a key, with its line if known."""
         line = self.lines.get(key)
         return self.source if line is None else SourceRef(path=self.source.path, line=line, key=key)
 
 
 def redact(key: str, value: ConfigValue) -> ConfigValue:
-    """Return the value, or a placeholder where key or value look like a secret, or it is larger than any float."""
+    """Return the value, or a placeholder if key or value look like a secret or it is an integer beyond float64."""
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        return f"a number of {value.bit_length():,} bits"  # no setting; as a number it would fail wherever it is used
+        return (
+            f"a number of {value.bit_length():,} bits"  # no setting, and as a number it would fail wherever it is used
+        )
     words = re.sub(_CAMEL, "_", key)
     if isinstance(value, str):
         return REDACTED if re.search(_HIDDEN_KEY, words) or re.search(_HIDDEN_VALUE, value) else value
@@ -91,9 +93,12 @@ def redact_text(text: str) -> str:
 
 
 def flatten(raw: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, ConfigValue]:
-    """Return nested settings with keys joined by a dot; W&B's `{"value": …}` wrappers are unwrapped.
+    """Return nested settings with keys joined by dots; W&B's `{"value": …}` wrappers are removed.
 
-    Lists are left out, but for Adam's betas: "betas[0]" and "betas[1]".
+    Lists are left out except Adam's betas, which become "betas[0]" and "betas[1]".
+
+    Raises:
+        DoctorError: there are more than MOST_SETTINGS (exit code 2).
     """
     flat: dict[str, ConfigValue] = {}
     for key, value in raw.items():
@@ -115,16 +120,16 @@ _TWO_NUMBERS = re.compile(r"[(\[]\s*([\d.eE+-]{1,24})\s*,\s*([\d.eE+-]{1,24})\s*
 
 
 def _betas(value: object) -> tuple[int | float, ...]:
-    """Return the two numbers of a list, or of what prints as one."""
-    if isinstance(value, str) and (found := _TWO_NUMBERS.fullmatch(value.strip())):
-        value = [parse_value(number) for number in found.groups()]
+    """Return the two numbers of a list or of the text of one; otherwise nothing."""
+    if isinstance(value, str) and (match := _TWO_NUMBERS.fullmatch(value.strip())):
+        value = [parse_value(number) for number in match.groups()]
     pair = tuple(value) if isinstance(value, list | tuple) else ()
     numbers = tuple(each for each in pair if isinstance(each, int | float) and not isinstance(each, bool))
     return numbers if len(numbers) == len(pair) == 2 else ()
 
 
 def parse_setting(text: str) -> tuple[str, ConfigValue]:
-    """Parse one `KEY=VALUE` of `--set`.
+    """Return key and value of one `KEY=VALUE` of `--set`.
 
     Raises:
         DoctorError: there is no `=` (exit code 2).
@@ -137,48 +142,49 @@ def parse_setting(text: str) -> tuple[str, ConfigValue]:
     return key.strip(), parse_value(value.strip())
 
 
-def canonical_settings(profile: Profile, found: Iterable[Found]) -> dict[str, Setting]:
-    """Name settings canonically; of several origins the first wins, framework defaults come last.
+def canonical_settings(profile: Profile, origins: Iterable[Found]) -> dict[str, Setting]:
+    """Return settings by canonical name; the first of several origins wins, and framework defaults come last.
 
-    A setting is found under its canonical name, under a native one, or under a native name after the last dot.
+    Settings are recognised by their canonical name, by a native name, by a native name after the last dot of a key, or
+    by the meaning of a key.
     """
     settings: dict[str, Setting] = {}
     names = _names(profile)
-    for origin in found:
+    for origin in origins:
         tails = _own_by_tail(origin.values)
         for name, keys in names.items():
             key = _key_in(origin.values, tails, keys) if name not in settings else None
             if key is not None:
                 value = _within_float(_unquoted(origin.values[key]))
                 settings[name] = Setting(key=key, value=value, how=origin.how, source=origin.place(key))
-    for origin in found:
+    for origin in origins:
         settings |= _guessed(origin, settings)
     return settings | _defaults(profile, settings)
 
 
 def own_name(profile: Profile, name: str, setting: Setting) -> str | None:
-    """Return what a framework calls a setting that was found in a file by our name only, which it does not know."""
+    """Return the framework's name of a setting that a file gives by our name, None if the framework knows that name."""
     keys = profile.config.get(name, ())
-    told = {key.rpartition(".")[2] for key in keys}
+    native = {key.rpartition(".")[2] for key in keys}
     if profile.name == CANONICAL or setting.how != "configured" or setting.key.rpartition(".")[2] != name or not keys:
         return None
-    return None if name in told else keys[0]
+    return None if name in native else keys[0]
 
 
 def is_guess(profile: Profile, name: str, setting: Setting) -> bool:
-    """Tell whether a setting was named by the meaning of its key, and not as its framework or we name it."""
+    """Return whether a setting was recognised by the meaning of its key, not by a native or canonical name."""
     named = {name, *(key.rpartition(".")[2] for key in profile.config.get(name, ()))}
     return setting.how == "configured" and setting.key.rpartition(".")[2] not in named
 
 
 def _guessed(origin: Found, settings: Mapping[str, Setting]) -> dict[str, Setting]:
-    """Return settings by the meaning of their keys, of those that nobody named otherwise.
+    """Return further settings of an origin, recognised by the meaning of their keys.
 
-    Of several that fit the shortest is taken if all are set alike, and else none.
+    If several keys mean the same setting, the shortest is used if all values are equal, and otherwise none.
     """
     used = {setting.key for setting in settings.values()}
-    held = {*settings, *map(setting_of, islice(origin.values, MOST_COMPARED))}
-    symbols = {key: name for beside, meant in BESIDE.items() if beside in held for key, name in meant.items()}
+    present = {*settings, *map(setting_of, islice(origin.values, MOST_COMPARED))}
+    symbols = {key: name for setting, keys in WITH_SETTING.items() if setting in present for key, name in keys.items()}
     fitting: dict[str, list[str]] = {}
     for key, value in islice(origin.values.items(), MOST_COMPARED):
         if key in used or isinstance(value, str | None):
@@ -197,23 +203,22 @@ def _guessed(origin: Found, settings: Mapping[str, Setting]) -> dict[str, Settin
 
 
 def _within_float(value: ConfigValue) -> ConfigValue:
-    """Return a whole number beyond float64 as an infinite one, as readers of logs do: arithmetic would raise."""
+    """Return an integer beyond float64 as infinity, as readers of logs do, because arithmetic would raise."""
     if isinstance(value, int) and abs(value) > sys.float_info.max:
         return math.inf if value > 0 else -math.inf
     return value
 
 
-def misspelt_settings(profile: Profile, found: Sequence[Found], printed: Sequence[Found] = ()) -> dict[str, Setting]:
-    """Return, by the name that somebody most likely meant, keys that are nearly one of the framework's settings.
+def misspelt_settings(profile: Profile, origins: Sequence[Found], printed: Sequence[Found] = ()) -> dict[str, Setting]:
+    """Return probably misspelt settings by the native name that was most likely meant.
 
-    Nothing is meant by a key that any framework has, nor where the setting itself is given: what a log prints of the
-    settings in use (`printed`) gives nothing to a file. Under the name of another model only what the framework has
-    there is near. How a trainer that nobody knows spells its settings nobody knows, but for a file with the names of a
-    framework, which is read as that framework's, as it is where the file is checked alone.
+    A key is not misspelt if any framework has it, or if the setting that it resembles is given too; settings that a log
+    prints (`printed`) do not count as given for a file. Keys in the section of another model are compared only with the
+    framework's keys in that section. For an unknown trainer, a file is compared with the framework whose names it uses.
     """
-    files = [origin for origin in found if not any(origin is one for one in printed)]
+    files = [origin for origin in origins if not any(origin is one for one in printed)]
     known = profile if profile.name != CANONICAL else None
-    misspelt = _misspelt_in(printed, known, _given(known, found)) if known is not None else {}
+    misspelt = _misspelt_in(printed, known, _given(known, origins)) if known is not None else {}
     for origin in files:
         spelled = known or _spelled_as(origin)
         if spelled is not None:
@@ -221,13 +226,13 @@ def misspelt_settings(profile: Profile, found: Sequence[Found], printed: Sequenc
     return misspelt
 
 
-def _given(profile: Profile, found: Sequence[Found]) -> frozenset[str]:
-    """Return the settings that some origins give."""
-    return frozenset(name for name, setting in canonical_settings(profile, found).items() if setting.how != "default")
+def _given(profile: Profile, origins: Sequence[Found]) -> frozenset[str]:
+    """Return the canonical names of the settings that origins give."""
+    return frozenset(name for name, setting in canonical_settings(profile, origins).items() if setting.how != "default")
 
 
 def _spelled_as(origin: Found) -> Profile | None:
-    """Return the framework whose names a file uses for its settings; None where that is none that we know."""
+    """Return the framework whose names a file uses for its settings, None if it is unknown."""
     from ppo_doctor.trainers.detection import likeliest
 
     if origin.how != "configured" or not origin.values:
@@ -236,12 +241,12 @@ def _spelled_as(origin: Found) -> Profile | None:
     return framework_profile(like.name) if like.name else None
 
 
-def _misspelt_in(found: Sequence[Found], profile: Profile, given: frozenset[str]) -> dict[str, Setting]:
-    """Return the keys of some origins that are nearly a setting which is not given."""
+def _misspelt_in(origins: Sequence[Found], profile: Profile, given: frozenset[str]) -> dict[str, Setting]:
+    """Return the keys of origins that are misspellings of a setting that is not given."""
     names = [key.rpartition(".") for name, keys in profile.config.items() if name not in given for key in keys]
     tails = {tail for _, _, tail in names}
     misspelt: dict[str, Setting] = {}
-    for origin in found:
+    for origin in origins:
         for key, value in islice(origin.values.items(), MOST_COMPARED):
             before, dot, tail = key.rpartition(".")
             if value is None or tail in SETTINGS or tail in names_of_settings():
@@ -256,7 +261,7 @@ def _misspelt_in(found: Sequence[Found], profile: Profile, given: frozenset[str]
 
 
 def _unquoted(value: ConfigValue) -> ConfigValue:
-    """Return a decimal number that stands in quotes as the number, which is what a trainer makes of it."""
+    """Return a decimal number in quotes as a number, as trainers do, and other values unchanged."""
     number = parse_value(value.strip()) if isinstance(value, str) else None
     return number if isinstance(number, float) and math.isfinite(number) else value
 
@@ -265,12 +270,12 @@ def _names(profile: Profile) -> dict[str, tuple[str, ...]]:
     return {name: (*profile.config.get(name, ()), name) for name in sorted(profile.settings)}
 
 
-#: Parts of a dotted key that say that a setting is another model's.
+#: Parts of a dotted key that say that a setting belongs to another model.
 _OTHERS = frozenset({"critic", "ref", "reference", "ref_model", "reward", "reward_model", "rm", "value", "eval", "val"})
 
 
 def _own_by_tail(values: Mapping[str, ConfigValue]) -> dict[str, list[str]]:
-    """Return what stands after a key's last dot → the keys that end so and are not another model's."""
+    """Return last part of a key → the keys that end with it and do not belong to another model."""
     own: dict[str, list[str]] = {}
     for name in values:
         before, _, tail = name.rpartition(".")
@@ -280,15 +285,15 @@ def _own_by_tail(values: Mapping[str, ConfigValue]) -> dict[str, list[str]]:
 
 
 def _means_another(key: str) -> bool:
-    """Tell whether what stands before the last dot makes another setting of a key: the target of the KL's section."""
+    """Return whether a key means another setting than its last part alone, such as "target" in a section of the KL."""
     alone = setting_of(key.rpartition(".")[2])
     return alone is not None and setting_of(key) not in (None, alone)
 
 
 def _key_in(values: Mapping[str, ConfigValue], tails: Mapping[str, list[str]], keys: tuple[str, ...]) -> str | None:
-    """Return the key of a setting: as named, else after the last dot, the policy's before any other model's.
+    """Return the key of a setting: a whole key, else the last part of one, the policy's before that of other models.
 
-    Of several keys that mean the same, one that is set to nothing gives way to the next.
+    Of several keys for the same setting, the first that is not null is used.
     """
     named = [key for key in keys if key in values]
     if named:
@@ -312,7 +317,7 @@ def _defaults(profile: Profile, settings: Mapping[str, Setting]) -> dict[str, Se
 
 
 def check_given(given: Mapping[str, ConfigValue] | None, profile: Profile) -> None:
-    """Refuse a setting of `--set` that nobody would read: a misspelt K is worse than none.
+    """Raise for settings of `--set` that the framework does not have, because a misspelt one would be ignored.
 
     Raises:
         DoctorError: the framework has no such setting (exit code 2); the hint holds near misses.
@@ -329,15 +334,15 @@ def check_given(given: Mapping[str, ConfigValue] | None, profile: Profile) -> No
             raise DoctorError(f"--set {key}: {profile.title} has no such setting", hint=hint, code=ExitCode.USAGE)
 
 
-def as_written(found: Sequence[Found]) -> dict[str, ConfigValue]:
-    """Return all settings by the keys they were found under; the first origin wins."""
+def as_written(origins: Sequence[Found]) -> dict[str, ConfigValue]:
+    """Return all settings by their keys as written; the first origin wins."""
     merged: dict[str, ConfigValue] = {}
-    for origin in reversed(found):
+    for origin in reversed(origins):
         merged.update(origin.values)
     return merged
 
 
 def algorithm_of(profile: Profile, settings: Mapping[str, Setting]) -> str:
-    """Return the algorithm that settings name, else the one that the framework is of."""
+    """Return the algorithm that settings name, else that of the framework."""
     named = settings.get("algorithm")
     return str(named.value).lower() if named and named.value else profile.algorithm

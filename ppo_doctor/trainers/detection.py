@@ -68,7 +68,7 @@ def _tables() -> Mapping[str, Mapping[str, Any]]:
 
 def build(parsed: Parsed) -> Compiled:
     """Check every profile and return the compiled pack; see `packing.build`."""
-    from ppo_doctor.trainers import packing  # needed only where no compiled pack is at hand
+    from ppo_doctor.trainers import packing  # needed only without a compiled pack
 
     return packing.build(parsed)
 
@@ -145,16 +145,15 @@ def detect(keys: Iterable[str]) -> Profile | None:
 
 @lru_cache(maxsize=64)  # the runs of a sweep hold the same keys
 def _detect(keys: frozenset[str]) -> Profile | None:
-    held = Keys(keys)
-    fitting = [name for name in _tables() if _fingerprints()[name].fits(held) and _knows(name, held)]
+    native = Keys(keys)
+    fitting = [name for name in _tables() if _fingerprints()[name].fits(native) and _knows(name, native)]
     highest = max((_fingerprints()[name].priority for name in fitting), default=0)
     best = [_profile(name) for name in fitting if _fingerprints()[name].priority == highest]
     if len(best) > 1:
-        best.sort(key=lambda p: (len(p.unknown(held.names)), p.name))
-    if not best and 2 * len(held.names & METRICS.keys()) < len(held.names):
-        best = [found] if (found := _by_peculiar_keys(held)) else []
-    found = best[0] if best else None
-    return _as_written(found, held) if found else _by_likeness(held)
+        best.sort(key=lambda p: (len(p.unknown(native.names)), p.name))
+    if not best and 2 * len(native.names & METRICS.keys()) < len(native.names):
+        best = [peculiar] if (peculiar := _by_peculiar_keys(native)) else []
+    return _as_written(best[0], native) if best else _by_likeness(native)
 
 
 @lru_cache(maxsize=64)  # the tables of a log hold the same keys
@@ -163,8 +162,8 @@ def meaningful(keys: frozenset[str]) -> frozenset[str]:
 
     The other keys have no meaning, whichever trainer wrote the log.
     """
-    held, (names, patterns) = Keys(keys), _names_of_all()
-    known = (keys & names).union(*map(held.matching, patterns))
+    native, (names, patterns) = Keys(keys), _names_of_all()
+    known = (keys & names).union(*map(native.matching, patterns))
     like = {key for key in keys - known if metric_of(key) or metric_of(key, language=True) or readings(key)}
     return frozenset({*known, *like, *clocks(keys)})
 
@@ -198,8 +197,8 @@ def trainers_in(layouts: Iterable[frozenset[str]]) -> dict[frozenset[str], str]:
     There may be as many layouts as records, so that one layout is examined for each set of fingerprints.
     """
     layouts = list(layouts)
-    held = Keys(frozenset().union(*layouts))
-    signs = [sign for raw in _tables().values() for sign in raw["fingerprint"]["any"] if held.has_all(sign)]
+    native = Keys(frozenset().union(*layouts))
+    signs = [sign for raw in _tables().values() for sign in raw["fingerprint"]["any"] if native.has_all(sign)]
     telling: dict[tuple[bool, ...], list[frozenset[str]]] = {}
     for layout in layouts:
         telling.setdefault(tuple(map(Keys(layout).has_all, signs)), []).append(layout)
@@ -209,10 +208,10 @@ def trainers_in(layouts: Iterable[frozenset[str]]) -> dict[frozenset[str], str]:
 
 def trainer_of(keys: frozenset[str]) -> str | None:
     """Return the trainer of the PPO family that keys show; for an extension the trainer that it extends."""
-    found = detect(keys)
-    if found is None or not found.is_trainer or not found.ppo_family:
+    detected = detect(keys)
+    if detected is None or not detected.is_trainer or not detected.ppo_family:
         return None
-    return str(_tables()[found.name].get("extends", found.name))
+    return str(_tables()[detected.name].get("extends", detected.name))
 
 
 def _by_peculiar_keys(keys: Keys) -> Profile | None:

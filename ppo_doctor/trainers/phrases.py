@@ -1,6 +1,6 @@
-"""Phrases of words that name an array of a dump; the words are in `vocabulary`.
+"""Phrases that name an array of a dump, a setting or a clock; the words are in `vocabulary`.
 
-"a|b" means one of the two words; "a?" may be missing.
+"a|b" means one of the two words; "a?" is optional.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-#: What a capital letter stands for that is a word by itself in the name of an array, as papers write it.
+#: Meanings of single capital letters in names of arrays, as in papers.
 SYMBOLS: Mapping[str, str] = {"A": "advantage", "V": "value", "G": "return", "H": "entropy"}
 
-#: array of a dump → phrases
+#: Role of an array → phrases.
 ARRAYS: Mapping[str, str] = {
     "log_prob": "logprob token?, logprob new|next|learner|after policy? token|action?",
     "old_log_prob": "logprob old policy? token|action?, logprob before",
@@ -51,7 +51,7 @@ ARRAYS: Mapping[str, str] = {
     "trained_version": "version new|learner|target policy? step?, learner policy step",
 }
 
-#: What an array may be → phrases; which it is shows in what else the dump holds.
+#: Ambiguous role of an array → phrases; the other arrays of the dump decide.
 OPEN_ARRAYS: Mapping[str, str] = {
     "action_log_prob": "logprob action policy?",
     "policy_log_prob": "logprob policy token?",
@@ -59,15 +59,15 @@ OPEN_ARRAYS: Mapping[str, str] = {
     "behaviour_log_prob": "logprob behaviour|worker policy?, logprob behaviour action",
 }
 
-#: The axes of an array behind its name, one capital letter each: "values_BT" is batch by time.
+#: Axes at the end of an array's name, a capital letter each: "values_BT" is batch by time.
 SHAPE = re.compile(r"(?<=[a-z])_[BDGLNST]{1,4}$")
-#: What counts something, and what says of such an array that it is a number or the present one.
+#: Roles that number something, and the concepts that their names may have in addition.
 ORDINALS = frozenset({"step", "update", "epoch", "minibatch", "group"})
 COUNTED = frozenset({"id", "new"})
 NUMBERED = re.compile(r"^n(?=_)(?!.*s$)|(?<=_)(i|no|nr|num|number)$|(?<=step_)count$|(?<=update_)count$", re.I)
 
 
-#: setting → phrases
+#: Setting → phrases.
 SETTINGS: Mapping[str, str] = {
     "ppo_epochs": "epoch count, epoch update, epoch update count, epoch minibatch, epoch policy, epoch policy count,"
     " epoch update max, update iteration, update iteration count",
@@ -108,12 +108,12 @@ SETTINGS: Mapping[str, str] = {
     "max_response_length": "completion length max, completion token max, token new max",
 }
 
-#: Names of a clock, most trusted first, as words without anything between them.
+#: Names of clocks, most trusted first, without separators between words.
 CLOCKS = (
     *("step", "globalstep", "trainstep", "trainingstep", "envsteps", "totalenvsteps", "totaltimesteps", "numtimesteps"),
     *("timesteps", "timestep", "totalsteps", "steps", "iteration", "iterations", "iter", "it", "update", "updates"),
     *("upd", "upds"),
     *("episode", "episodes", "ep", "epoch", "frame", "frames"),
 )
-#: What the second number of "3 of 40 steps" is called: what was planned, and not what was done.
+#: Name of the second number in "3 of 40 steps", which is planned and not done.
 PLANNED = "planned"

@@ -1,4 +1,4 @@
-"""The settings of training by canonical name, their limits and usual values, and misspelt names of them."""
+"""Settings of training by canonical name, with limits and usual values, and the recognition of misspelt names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.trainers.detection import traits_of
 
-#: name → what it means. A profile that names another setting does not load.
+#: Name → meaning. A profile with a setting that is not listed here does not load.
 SETTINGS = MappingProxyType(
     {
         # data reuse
@@ -69,7 +69,7 @@ SETTINGS = MappingProxyType(
         "ref_kl_target": "KL to the reference model that an adaptive coefficient steers to",
         "kl_estimator": "estimator of the KL to the reference model",
         "sync_ref_model": "whether the reference model follows the policy",
-        # what a step is credited with
+        # credit assignment
         "gamma": "discount",
         "gae_lambda": "lambda of generalised advantage estimation",
         "normalize_advantages": "whether advantages are normalised",

@@ -1,4 +1,4 @@
-"""Convert percent, bits and ratios minus 1 to the units of metrics, as recognised by names and values."""
+"""Convert series in percent, bits or other units to the units of their metrics, recognised by names and values."""
 
 from __future__ import annotations
 
@@ -11,45 +11,46 @@ import numpy as np
 
 from ppo_doctor.model.run import Series
 
-#: At most this share of a fraction's numbers is damaged where they are beyond 1; more are percent.
+#: Largest share of a fraction's values beyond 1 that counts as damage; with more they are percent.
 DAMAGED = 0.05
-#: Records from which on one number throughout is a setting and not a measured share.
+#: Fewest records for a judgement; a share that is constant over so many is a setting.
 FIXED = 8
-#: A ratio whose median is nearer to 0 than this, and so far from 1, is a distance from 1.
+#: A ratio whose median is nearer to 0 than this is a distance from 1.
 NEAR_ZERO = 0.3
-#: Records of a fresh policy, and how near to log2(n) they lie for so many actions; beyond, some ln(m) is as near.
+#: Number of records of an untrained policy, their largest relative distance from log2(n), and largest number n of
+#: actions; for more, some ln(m) is as near.
 FRESH, NEAR, MOST_ACTIONS = 3, 0.004, 7
-#: The same below it where the name has the base of the logarithm, as "Ent2".
+#: Largest distance below log2(n) if the name contains the base of the logarithm, such as "Ent2".
 NEAR_NAMED = 0.05
 _BASE_TWO = re.compile(r"2$|(?<=[A-Z])b$")
 _DIVERGENCES = frozenset({"approx_kl", "approx_kl_k1", "probe_kl", "ref_kl"})
 DIVERGENCES_OF_UPDATES = _DIVERGENCES - {"ref_kl"}
-#: With fewer samples out of the clip range no KL (nats) is as large: a ratio of 0.8 has a logarithm of -0.22.
+#: With at most this share of clipped samples no KL (nats) is so large: a ratio of 0.8 has a logarithm of -0.22.
 FEW, FAR = 0.1, 0.3
-#: A unit that scripts print a KL in without saying so; by how much a KL is beyond the largest log-ratio's square.
+#: Unit in which scripts print a KL without saying so, and least ratio of such a KL to the largest squared log-ratio.
 THOUSANDTH, BEYOND = 1e-3, 3.0
-#: What scripts multiply before they print it, and how their names say so: "kl100", "lrA4". Of "klx1e3" and "lr_e5" the
-#: factor is taken where the name is read.
+#: Metrics that scripts multiply before printing, and the factor in their names: "kl100", "lrA4". The factors of
+#: "klx1e3" and "lr_e5" are removed when names are parsed.
 _SMALL = _DIVERGENCES | {"learning_rate"}
 _TIMES = re.compile(r"(?<=[^\W\d_])(?<![xX])_?(?:(10{2,6})|(?<=[a-z])A([2-6]))\Z")
 _BITS = re.compile(r"(?:(?<![A-Za-z])|(?<=[A-Z]))[Bb]its?(?![a-z])|(?<![A-Z])BITS?(?![A-Z])")
-#: What says percent in a name; a percentage is at most so much.
+#: Words for percent in names, and the largest percentage.
 _PERCENT, WHOLE = re.compile(r"%|percent|(?<![a-z])(?:pct|perc)(?![a-z])", re.IGNORECASE), 100
 
 
 def in_own_units(series: Mapping[str, Series], guessed: Collection[str]) -> tuple[dict[str, Series], list[str]]:
-    """Return series in the units of their metrics, with a sentence on each that was not.
+    """Return series in the units of their metrics, and a sentence on each that was converted.
 
-    A unit in a name is believed. Numbers are asked only of those that were `guessed`, whose unit no profile declares.
+    Units in names are used for every series; values decide only for `guessed` metrics, whose unit no profile declares.
     """
     kept, says = dict(series), []
     for name, one in sorted(series.items()):
-        found = _as_named(one) or (_as_numbered(one) if name in guessed else None)
-        if found is None or (found.name != name and found.name in kept):
+        converted = _by_name(one) or (_by_values(one) if name in guessed else None)
+        if converted is None or (converted.name != name and converted.name in kept):
             continue
-        says.append(f"'{one.raw}' is read as {found.says}")
+        says.append(f"'{one.raw}' is read as {converted.says}")
         del kept[name]
-        kept[found.name] = replace(found, says="")
+        kept[converted.name] = replace(converted, says="")
     for name in sorted(DIVERGENCES_OF_UPDATES.intersection(kept, guessed)):
         share, largest = kept.get("clip_fraction"), kept.get("ratio_max")
         few = share is not None and _too_far(kept[name], share)
@@ -66,17 +67,17 @@ def in_own_units(series: Mapping[str, Series], guessed: Collection[str]) -> tupl
 
 
 def _too_far(divergence: Series, share: Series) -> bool:
-    """Tell whether a KL is far larger than the few samples beside it allow that a ratio left the clip range with."""
+    """Return whether a KL is far larger than the small share of clipped samples allows."""
     if len(divergence) != len(share):
         return False
-    # a share of 0 may be that of a ratio which is taken of the policy with itself
+    # a share of 0 may come from a ratio of the policy to itself
     few = np.isfinite(divergence.values) & (share.values < FEW) & (share.values > 0)
     far = divergence.values[few] > FAR
     return bool(few.sum() >= FIXED and far.mean() > 1 - DAMAGED * 2)
 
 
 def _beyond(divergence: Series, largest: Series) -> bool:
-    """Tell whether a KL is far larger than the largest ratio beside it allows: half the mean squared log-ratio."""
+    """Return whether a KL, about half the mean squared log-ratio, is far larger than the largest ratio allows."""
     if len(divergence) != len(largest):
         return False
     both = np.isfinite(divergence.values) & (largest.values > 1) & np.isfinite(largest.values)
@@ -84,8 +85,8 @@ def _beyond(divergence: Series, largest: Series) -> bool:
     return bool(both.sum() >= FIXED and far.mean() > 1 - DAMAGED * 2)
 
 
-def _as_named(one: Series) -> Series | None:
-    """Return what is named as bits in nats, and as percent as a fraction; a share of at most 1 is one already."""
+def _by_name(one: Series) -> Series | None:
+    """Return a series converted by the unit in its name: a factor, bits, or percent unless at most 1; else None."""
     if one.name in _SMALL and (times := _TIMES.search(one.raw)):
         power = len(times[1]) - 1 if times[1] else int(times[2])
         return _scaled(one, 10.0**-power, f"{one.name} times 1e{power}")
@@ -96,10 +97,11 @@ def _as_named(one: Series) -> Series | None:
     return _scaled(one, 1 / WHOLE, f"percent of {one.name}") if share and _PERCENT.search(one.raw) else None
 
 
-def _as_numbered(one: Series) -> Series | None:
+def _by_values(one: Series) -> Series | None:
+    """Return a series converted by its values, None if they are plausible as they are."""
     if one.unit == "fraction":
         return _of_fraction(one)
-    return _ASKED[one.name](one) if one.name in _ASKED else None
+    return _CONVERSIONS[one.name](one) if one.name in _CONVERSIONS else None
 
 
 def _scaled(one: Series, factor: float, says: str) -> Series:
@@ -107,7 +109,7 @@ def _scaled(one: Series, factor: float, says: str) -> Series:
 
 
 def _of_fraction(share: Series) -> Series | None:
-    """Return a share that is told in percent as a fraction, a constant share of clipped samples as the clip range."""
+    """Return a share in percent as a fraction, a constant share of clipped samples as the clip range, else None."""
     known = share.values[np.isfinite(share.values)]
     if not len(known) or known.min() < 0 or not known.any():
         return None
@@ -122,7 +124,7 @@ def _of_fraction(share: Series) -> Series | None:
 
 
 def _of_ratio(ratio: Series) -> Series | None:
-    """Return the mean ratio of a column that holds how far it is from 1; the distance where none is negative."""
+    """Return a column of ratio - 1 as the mean ratio, or as the distance from 1 if it is never negative; else None."""
     known = ratio.values[np.isfinite(ratio.values)]
     if not len(known) or abs(float(np.median(known))) > NEAR_ZERO:
         return None
@@ -132,7 +134,7 @@ def _of_ratio(ratio: Series) -> Series | None:
 
 
 def _of_entropy(entropy: Series) -> Series | None:
-    """Return an entropy in bits as one in nats: by its name, or where a fresh policy's is that of n actions in bits."""
+    """Return an entropy in nats if it starts at log2(n), the entropy of n equal actions in bits; else None."""
     known = entropy.values[np.isfinite(entropy.values)]
     if not len(known):
         return None
@@ -148,4 +150,4 @@ def _of_entropy(entropy: Series) -> Series | None:
     return _scaled(entropy, math.log(2), f"entropy in bits: it starts at {start:.4g}, that of {whole} actions")
 
 
-_ASKED = {"ratio_mean": _of_ratio, "entropy": _of_entropy}
+_CONVERSIONS = {"ratio_mean": _of_ratio, "entropy": _of_entropy}

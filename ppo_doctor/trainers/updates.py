@@ -1,8 +1,7 @@
-"""Optimizer steps per rollout batch (K), by the formula of each framework.
+"""Compute the optimizer steps per rollout batch (K) with the formula of each framework, and find planned lengths.
 
-Formulas differ in kind (ceil, floor, dropped tails, wrap-around), so a profile names one function here and maps
-settings to its arguments. Arguments are positive numbers; the result may be fractional where a configuration does not
-divide.
+Formulas differ in kind (ceil, floor, dropped tails, wrap-around), so a profile names one function and maps settings to
+its arguments. Arguments are positive numbers; the result is fractional if sizes do not divide.
 """
 
 from __future__ import annotations
@@ -23,42 +22,42 @@ if TYPE_CHECKING:
 
 
 def direct(updates: float) -> float:
-    """Return K where a configuration states it."""
+    """Return K itself, for configurations that contain it."""
     return updates
 
 
 def epochs_times_minibatches(epochs: float, minibatches: float) -> float:
-    """rsl_rl, skrl, Brax: every epoch splits the batch into a fixed number of minibatches."""
+    """Return K of rsl_rl, skrl and Brax, which split the batch into a fixed number of minibatches in every epoch."""
     return epochs * minibatches
 
 
 def epochs_times_batches(epochs: float, rollout: float, minibatch: float) -> float:
-    """Return passes times batches per pass where a framework insists that the rollout divides (torchtune, trlX)."""
+    """Return K of torchtune and trlX, which require that the minibatch size divides the rollout."""
     return epochs * rollout / minibatch
 
 
 def epochs_times_ceil(epochs: float, rollout: float, minibatch: float) -> float:
-    """Stable-Baselines3: the last, partial minibatch of an epoch is kept."""
+    """Return K if the last, partial minibatch of an epoch is kept, as in Stable-Baselines3."""
     return epochs * math.ceil(rollout / minibatch)
 
 
 def epochs_times_floor(epochs: float, rollout: float, minibatch: float) -> float:
-    """OpenAI's ppo1, ML-Agents, torchrl's examples: the tail of an epoch is dropped, so K may be 0."""
+    """Return K of ppo1, ML-Agents and torchrl's examples, which drop the tail of an epoch, so that K may be 0."""
     return epochs * math.floor(rollout / minibatch)
 
 
 def epochs_times_floor_or_one(epochs: float, rollout: float, minibatch: float) -> float:
-    """RLlib's old stack and Tianshou: the tail is dropped or merged, but a batch that is too small is still used."""
+    """Return K of RLlib's old stack and Tianshou, which drop or merge the tail but use a batch that is too small."""
     return epochs * max(1, math.floor(rollout / minibatch))
 
 
 def sb3(epochs: float, steps: float, envs: float, minibatch: float) -> float:
-    """Stable-Baselines3 from its own settings: a rollout is n_steps of n_envs environments."""
+    """Return K of Stable-Baselines3, whose rollout has n_steps of n_envs environments."""
     return epochs_times_ceil(epochs, steps * envs, minibatch)
 
 
 def cleanrl(epochs: float, steps: float, envs: float, minibatches: float) -> float:
-    """CleanRL: the minibatch size is the floor of rollout over `num_minibatches`; a tail becomes one more minibatch."""
+    """Return K of CleanRL: the minibatch size is rollout // num_minibatches, and a tail becomes one more minibatch."""
     rollout = steps * envs
     return epochs_times_ceil(epochs, rollout, max(1, math.floor(rollout / minibatches)))
 
@@ -69,23 +68,23 @@ def rl_games(epochs: float, steps: float, envs: float, minibatch: float) -> floa
 
 
 def rllib_cyclic(epochs: float, rollout: float, minibatch: float) -> float:
-    """RLlib's new stack: full minibatches wrap around the batch until it was covered `epochs` times."""
+    """Return K of RLlib's new stack: full minibatches wrap around the batch until it is covered `epochs` times."""
     return math.ceil(epochs * rollout / minibatch)
 
 
 def pufferlib(epochs: float, rollout: float, minibatch: float, largest: float) -> float:
-    """PufferLib 3: segments are drawn at random; minibatches above the largest size are accumulated."""
+    """Return K of PufferLib 3: segments are drawn at random, and minibatches above the largest size accumulate."""
     draws = math.floor(epochs * rollout / min(minibatch, largest))
     return draws // max(1, math.floor(minibatch / largest))
 
 
 def trl_grpo(iterations: float, steps_per_generation: float, accumulation: float) -> float:
-    """TRL GRPO: each generation batch is walked `num_iterations` times, `accumulation` micro-steps per update."""
+    """Return K of TRL's GRPO: `iterations` passes over a generation batch, `accumulation` micro-steps per update."""
     return iterations * steps_per_generation / accumulation
 
 
 def trl_ppo(epochs: float, minibatches: float, accumulation: float) -> float:
-    """TRL's PPOTrainer: a step every `accumulation` micro-batches, whatever a minibatch is.
+    """Return K of TRL's PPOTrainer, which steps every `accumulation` micro-batches, whatever a minibatch is.
 
     A minibatch is ceil(accumulation / minibatches) micro-batches; optimizer steps counted with TRL 1.12.
     """
@@ -93,55 +92,55 @@ def trl_ppo(epochs: float, minibatches: float, accumulation: float) -> float:
 
 
 def trl_ppo_filled(minibatches: float, accumulation: float) -> float:
-    """Return the share of TRL's PPO statistics that is filled; the rest stays 0 and counts in the mean.
+    """Return the share of TRL's PPO statistics that is filled; the rest stays 0 and lowers the mean.
 
-    There is a cell for each of `accumulation` micro-batches, and a minibatch has ceil(accumulation / minibatches).
+    Each of `accumulation` micro-batches has a cell, but a minibatch fills only ceil(accumulation / minibatches).
     """
     return math.ceil(accumulation / minibatches) / accumulation
 
 
 def trl_legacy(epochs: float, batch: float, minibatch: float, accumulation: float) -> float:
-    """TRL up to 0.11: an optimizer step every `accumulation` minibatches."""
+    """Return K of TRL up to 0.11, which steps every `accumulation` minibatches."""
     return epochs * batch / (minibatch * accumulation)
 
 
 def verl(epochs: float, prompts: float, minibatch: float) -> float:
     """Return K of verl, which counts train batch and minibatch in prompts, so that completions per prompt cancel.
 
-    The batch is split into pieces of at most a minibatch: the last may be smaller, and one larger than the batch is it.
+    A partial last minibatch is kept, and a minibatch size above that of the batch gives one minibatch.
     """
     return epochs_times_ceil(epochs, prompts, minibatch)
 
 
 def completions_over_batch(epochs: float, prompts: float, completions: float, batch: float) -> float:
-    """OpenRLHF and NeMo-RL: the rollout is prompts times completions, the optimizer's batch counts completions."""
+    """Return K of OpenRLHF and NeMo-RL: the rollout is prompts times completions, `batch` counts completions."""
     return epochs * prompts * completions / batch
 
 
 def single_pass(prompts: float, completions: float, batch: float) -> float:
-    """Return K of slime: the rollout is walked once."""
+    """Return K of slime, which passes over the rollout once."""
     return completions_over_batch(1, prompts, completions, batch)
 
 
 def rollout_over_batch(rollout: float, batch: float) -> float:
-    """NeMo-Aligner: one pass over the rollout in global batches."""
+    """Return K of NeMo-Aligner, which passes over the rollout once in global batches."""
     return rollout / batch
 
 
 def roll(
     epochs: float, prompts: float, completions: float, ranks: float, minibatch: float, accumulation: float
 ) -> float:
-    """Return K of ROLL: each data-parallel rank walks its share in steps of micro-batch times accumulation."""
+    """Return K of ROLL: each data-parallel rank passes over its share in steps of micro-batch times accumulation."""
     return epochs * (prompts * completions / ranks) / (minibatch * accumulation)
 
 
 def deepspeed_chat(epochs: float, batches: float, generated: float, trained: float, accumulation: float) -> float:
-    """DeepSpeed-Chat: generation batches are kept until `generation_batches` of them are trained on."""
+    """Return K of DeepSpeed-Chat, which collects generation batches until `batches` of them are trained on."""
     return epochs * batches * generated / (trained * accumulation)
 
 
 def llama_factory(epochs: float, buffer: float) -> float:
-    """LLaMA-Factory: the legacy TRL trainer on a buffer of `ppo_buffer_size` optimizer batches."""
+    """Return K of LLaMA-Factory, the legacy TRL trainer on a buffer of `ppo_buffer_size` optimizer batches."""
     return epochs * buffer
 
 
@@ -179,7 +178,7 @@ _ALL = (
 FUNCTIONS: Mapping[str, Callable[..., float]] = MappingProxyType({function.__name__: function for function in _ALL})
 
 
-#: What a run's length is counted in, what may stand beside that, and the words of a decay of the learning rate.
+#: Concepts of units of a run's length, of words that may accompany them, and of a decay of the learning rate.
 UNITS = frozenset({"step", "epoch", "iteration", "update", "episode"})
 WHOLE = frozenset({"total", "max", "count"})
 DECAY = frozenset({"learning_rate", "decay"})
@@ -188,25 +187,28 @@ _WEAKEST: tuple[How, ...] = ("default", "observed")
 
 
 def configured_updates(profile: Profile, settings: Mapping[str, Setting]) -> Fact | None:
-    """Return K by the framework's formula; `how` is the weakest of its arguments: default, observed, configured."""
+    """Return K by the framework's formula, None if an argument is missing.
+
+    `how` is the weakest of its arguments: default, observed, configured.
+    """
     facts = [fact for formula in _formulas(profile) if (fact := _apply(formula, settings, profile))]
     return min(facts, key=lambda fact: fact.how == "default", default=None)
 
 
 def deciding_setting(profile: Profile, known: Iterable[str]) -> str:
-    """Return the setting that tells K beside those that are known, as `--set` takes it: the framework's own key.
+    """Return the native key, for `--set`, of the setting that would decide K together with the known ones.
 
-    K itself, under our name for it, where several are missing.
+    If several are missing, it is the key of K itself.
     """
-    held = set(known)
-    lacking = [set(formula.arguments.values()) - held for formula in profile.updates]
+    given = set(known)
+    lacking = [set(formula.arguments.values()) - given for formula in profile.updates]
     single = (name for names in lacking if len(names) == 1 for name in names)
     one = next((name for name in single if name != UPDATES_PER_BATCH), UPDATES_PER_BATCH)
     return profile.config.get(one, (one,))[0]
 
 
 def _formulas(profile: Profile) -> tuple[UpdateFormula, ...]:
-    """Return what a profile knows, and that K itself may be told for each."""
+    """Return the formulas of a profile, after one for K itself."""
     return (UpdateFormula(function="direct", arguments={"updates": UPDATES_PER_BATCH}), *profile.updates)
 
 
@@ -230,12 +232,12 @@ def _apply(formula: UpdateFormula, settings: Mapping[str, Setting], profile: Pro
 
 
 def _written(profile: Profile, name: str, setting: Setting) -> str:
-    """Return the key of a setting; that of a default as its framework would write it."""
+    """Return the key of a setting as written, or the framework's native key for a default."""
     return setting.key if setting.how != "default" else profile.config.get(name, (name,))[0]
 
 
 def _positive(setting: Setting | None) -> float | None:
-    """Return a count or share that a run could have, in which quotients and products stay finite."""
+    """Return a setting as a number from 1e-12 to 1e12, where quotients and products stay finite, else None."""
     if setting is None or isinstance(setting.value, str | bool | None):
         return None
     number = float(setting.value)
@@ -243,9 +245,9 @@ def _positive(setting: Setting | None) -> float | None:
 
 
 def planned_length(key: str, settings: Mapping[str, ConfigValue]) -> tuple[str, float] | None:
-    """Return how long a run is planned, in the unit that a setting counts: the longest that says nothing else.
+    """Return name and value of the longest planned length of a run in the unit of a setting, None without one.
 
-    `lr_decay_epochs` counts what `epoch` and `max_epochs` do, `lr_decay_steps` what `total_steps` and `steps` do.
+    For `lr_decay_epochs` these are `epoch` and `max_epochs`, for `lr_decay_steps` they are `total_steps` and `steps`.
     """
     unit = UNITS & _words(key)
     lengths = [
@@ -253,11 +255,11 @@ def planned_length(key: str, settings: Mapping[str, ConfigValue]) -> tuple[str, 
         for name, value in settings.items()
         if isinstance(value, int | float) and unit and unit <= _words(name) <= unit | WHOLE
     ]
-    return max(lengths, key=lambda told: told[1], default=None)
+    return max(lengths, key=lambda length: length[1], default=None)
 
 
 def decay_is_off(settings: Mapping[str, ConfigValue]) -> bool:
-    """Tell whether a switch turns the decay of the learning rate off."""
+    """Return whether a switch turns the decay of the learning rate off."""
     return any(value is False and _words(name) >= DECAY for name, value in settings.items())
 
 

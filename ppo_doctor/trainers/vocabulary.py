@@ -1,7 +1,7 @@
-"""The words of trainers' names, and the phrases that are a metric.
+"""The words in names of trainers, and the phrases that name a metric.
 
-A concept is one meaning with all its spellings. A phrase is a set of concepts, in any order and with anything between
-them. Words of NEUTRAL add nothing to any phrase.
+A concept is one meaning with all its spellings. A phrase is a set of concepts in any order. Words of NEUTRAL add
+nothing to a phrase.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-#: slot → concept → spellings; a spelling of several words is written with underscores. What a key with a word of the
-#: slots time, system or other tells is not of the policy's training.
+#: Slot → concept → spellings; words of one spelling are joined by underscores. A key with a word of the slots time,
+#: system or other does not describe the training of the policy.
 WORDS: Mapping[str, Mapping[str, str]] = {
     "quantity": {
         "kl": "kl relative_entropy rel_entropy rel_ent relent"
@@ -179,7 +179,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     "evaluation": {
         "evaluation": "eval evaluation evaluate evals test validation testing evaluator",
     },
-    # evaluation to some, values or what counts to others
+    # an evaluation for some authors; values, or what is valid, for others
     "ambiguous": {
         "val": "val",
         "valid": "valid valids",
@@ -192,7 +192,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-#: Concepts → spellings that stand for all of them at once.
+#: Concepts → spellings that mean all of them together.
 COMPOUNDS: Mapping[str, str] = {
     "version": "ckpt_step checkpoint_step model_step model_steps params_step weight_step weights_step params_iteration"
     " weights_iteration",
@@ -252,7 +252,7 @@ COMPOUNDS: Mapping[str, str] = {
     "kl k1": "old_approx_kl",
 }
 
-#: Words that say nothing about what a number is.
+#: Words that do not contribute to the meaning of a name.
 NEUTRAL = (
     "exploration active scalar training learners learn learning info tensor tensors stats stat statistics metric"
     " metrics log logs data charts chart global task is returned default module modules agent agents ppo grpo rloo"
@@ -262,7 +262,7 @@ NEUTRAL = (
     " bits nats spec use packed padded flat flattened stacked undiscounted over past"
 )
 
-#: metric → phrases
+#: Metric → phrases.
 METRICS: Mapping[str, str] = {
     "policy_loss": "policy loss, surrogate, surrogate loss, policy surrogate, policy surrogate loss, clip loss, policy"
     " clip loss, surrogate clip loss, surrogate clip, objective loss, policy loss after",
@@ -383,11 +383,11 @@ METRICS: Mapping[str, str] = {
     " evaluation success fraction?",
 }
 
-#: What a critic's group may hold and be nonetheless what its own name says.
+#: Prefixes of metrics that keep their meaning in a group of the critic.
 IN_CRITICS = ("value", "explained_variance", "advantages_", "returns_", "reward_", "kl_coef", "critic_")
 
 
-#: English → Chinese, simplified and traditional; an empty word says nothing about what a number is.
+#: English → Chinese, simplified and traditional; the empty word has no meaning for a name.
 _WORDS: Mapping[str, str] = {
     "episode reward": "累计奖励 累积奖励 累計獎勵 累積獎勵 总奖励 總獎勵 回合奖励 回合獎勵 滑动平均奖励 移动平均奖励",
     "episode return": "累计回报 累积回报 累計回報 累積回報 总回报 總回報 回合回报 回合回報",
@@ -449,22 +449,22 @@ _WORDS: Mapping[str, str] = {
     "": "散度 网络 網絡 每 的 当前 目前",
 }
 _ENGLISH = {chinese: english for english, words in _WORDS.items() for chinese in words.split()}
-_SPOKEN = re.compile("|".join(sorted(_ENGLISH, key=len, reverse=True)))
-#: What the table leaves over is a word that nobody knows.
+_CHINESE = re.compile("|".join(sorted(_ENGLISH, key=len, reverse=True)))
+#: Ideographs that are not in the table; they become an unknown word.
 _IDEOGRAPHS = re.compile("[\u4e00-\u9fff]+")
 
 
-#: What a sign says of the number beside it: "rho^" is the largest, "±R" the deviation.
+#: A sign for a maximum: "rho^". Likewise "±R" is a deviation.
 _TOP = re.compile(r"(?<=[^\W\d])\^(?!\w)")
-#: A unit that is written short: "KL[mn]", "drift_mn".
+#: Abbreviation of millinats: "KL[mn]", "drift_mn".
 _MILLINATS = re.compile(r"(?:[\[(_ ]|(?<=KL))mn(?:[\])]|\Z)")
-#: A name that goes on in small letters behind this one: "KLref", "dKLalt", "KLr".
+#: KL followed by a word in lower case: "KLref", "dKLalt", "KLr".
 _TO_REFERENCE = re.compile(r"KL_r(?![a-z])")
 _KL = re.compile(r"(?<![A-Z])KL(?=[a-z])")
 
 
 def english(key: str) -> str:
-    """Return a key with its Chinese words in English; one that is not in the table becomes a word nobody knows."""
+    """Return a key with Chinese words and signs in English; other ideographs become an unknown word."""
     if "^" in key:
         key = _TOP.sub("_max", key)
     if "KL" in key:
@@ -474,4 +474,4 @@ def english(key: str) -> str:
     if key.isascii():
         return key
     key = key.replace("±", " std_")
-    return _IDEOGRAPHS.sub(" ideograph ", _SPOKEN.sub(lambda found: f" {_ENGLISH[found[0]]} ", key))
+    return _IDEOGRAPHS.sub(" ideograph ", _CHINESE.sub(lambda match: f" {_ENGLISH[match[0]]} ", key))

@@ -1,4 +1,4 @@
-"""A tensor of a file: a name, an element type, and a view of a storage that is read on demand."""
+"""Tensors of files (a name, an element type and a view of a storage that is read on demand) and archives of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: An array of any element type.
 AnyArray = npt.NDArray[Any]
 
-#: Name → the NumPy type of its raw bits; those that NumPy does not know are held as unsigned integers of their width.
+#: Element type → NumPy type of its raw bits; types that NumPy lacks are kept as unsigned integers of their width.
 RAW: Mapping[str, str] = MappingProxyType(
     {
         "float64": "f8",
@@ -49,8 +49,8 @@ RAW: Mapping[str, str] = MappingProxyType(
         "complex64": "c8",
     }
 )
-#: Exponent bits, mantissa bits, bias; and how the format spells NaN and infinity: by an exponent of ones ("ieee"), NaN
-#: by all bits set ("fn", no infinity), or NaN by minus zero ("fnuz", no infinity).
+#: Exponent bits, mantissa bits and bias of 8-bit floats, and their special values: "ieee" has NaN and infinity with an
+#: exponent of ones, "fn" has NaN with all bits set, "fnuz" has NaN as minus zero; the last two have no infinity.
 _FLOAT8 = {
     "float8_e4m3fn": (4, 3, 7, "fn"),
     "float8_e4m3fnuz": (4, 3, 8, "fnuz"),
@@ -66,9 +66,10 @@ def raw_type(dtype: str, *, big_endian: bool = False) -> np.dtype[Any]:
 
 
 def widen(raw: AnyArray, dtype: str) -> AnyArray:
-    """Return raw bits as float32 where that holds each value exactly, else as float64, in native byte order.
+    """Return raw bits as float32 if that represents each value exactly, else as float64, in native byte order.
 
-    Complex numbers become pairs of real and imaginary part; the last axis grows twofold. Integers beyond 2^53 round.
+    Complex numbers become pairs of real and imaginary part, which doubles the last axis. Integers beyond 2^53 are
+    rounded.
     """
     if dtype == "bfloat16":
         shifted: AnyArray = raw.astype(np.uint32)
@@ -114,13 +115,13 @@ def _float8(code: int, exponent_bits: int, mantissa_bits: int, bias: int, style:
     return float(sign * scaled)
 
 
-#: What to do about a file that breaks its format.
+#: Advice for files that break their format.
 DAMAGED = "the file is cut off, damaged or was made to do harm; write it again"
 #: NumPy 1.26 has at most 32 dimensions.
 MOST_DIMENSIONS = 32
-#: Characters that are kept of a text.
+#: Number of characters of a text that are kept.
 LONGEST_TEXT = 4_096
-#: A view that shows elements of its storage more than once may have at most this many, or as many as the storage.
+#: Largest number of elements of a view that repeats elements of its storage, unless the storage has more.
 MOST_REPEATED = 1 << 28
 
 
@@ -128,14 +129,14 @@ class Storage(Protocol):
     """A run of bytes in a file or in memory."""
 
     def view(self) -> AnyArray:
-        """Return all bytes as uint8, mapped where the file allows it."""
+        """Return all bytes as uint8, memory-mapped if the file allows it."""
 
     def stream(self, start: int, stop: int, size: int) -> Iterator[AnyArray]:
         """Yield the bytes from `start` to `stop` as uint8 pieces of `size`, the last one shorter, in bounded memory."""
 
 
 class InMemory:
-    """Bytes that are in memory already."""
+    """A storage in memory."""
 
     def __init__(self, data: AnyArray) -> None:
         self._data = data
@@ -145,7 +146,7 @@ class InMemory:
         return self._data
 
     def stream(self, start: int, stop: int, size: int) -> Iterator[AnyArray]:
-        """Yield slices."""
+        """Yield slices of the bytes, without copying."""
         yield from (self._data[at : min(at + size, stop)] for at in range(start, stop, size))
 
 
@@ -168,15 +169,19 @@ class Tensor:
 
     @classmethod
     def of(cls, name: str, array: AnyArray, *, dtype: str | None = None) -> Tensor:
-        """Return an array in memory as a tensor; `dtype` names what bits stand for, such as bfloat16 in uint16."""
+        """Return an array in memory as a tensor; `dtype` is the type of its bits if NumPy lacks it, such as bfloat16.
+
+        Raises:
+            DoctorError: the array does not hold numbers.
+        """
         plain = np.asarray(array, order="C")
-        known = dtype or plain.dtype.name
-        if plain.dtype.kind not in "biufc" or known not in RAW:
+        element_type = dtype or plain.dtype.name
+        if plain.dtype.kind not in "biufc" or element_type not in RAW:
             raise DoctorError(f"{name} holds {plain.dtype}, which is no number")
-        raw = plain.astype(raw_type(known), copy=False)
+        raw = plain.astype(raw_type(element_type), copy=False)
         return cls(
             name=name,
-            dtype=known,
+            dtype=element_type,
             shape=plain.shape,
             storage=f"memory:{name}",
             offset=0,
@@ -191,15 +196,15 @@ class Tensor:
 
     @property
     def contiguous(self) -> bool:
-        """Tell whether the elements stand one after the other in the storage."""
+        """Return whether the elements follow each other in the storage in C order."""
         return not self.size or all(
             own == plain for own, plain, n in zip(self.stride, dense(self.shape), self.shape, strict=True) if n > 1
         )
 
     def array(self) -> AnyArray:
-        """Return the tensor with its shape, without copying where the storage is mapped; never write to it.
+        """Return a read-only array of the tensor's shape, without copying if the storage is mapped.
 
-        bfloat16 comes as uint16 and 8-bit floats as uint8: their raw bits.
+        bfloat16 is returned as uint16 and 8-bit floats as uint8, which are their raw bits.
         """
         kind = raw_type(self.dtype, big_endian=self.big_endian)
         if not self.size:
@@ -212,8 +217,8 @@ class Tensor:
     def chunks(self, elements: int = 1 << 20) -> Iterator[AnyArray]:
         """Yield the values as flat float32 or float64 pieces of `elements`, the last one shorter, in logical order.
 
-        Types that float32 holds exactly come as float32, the others as float64. Complex numbers come as pairs of real
-        and imaginary part. A piece is valid until the next one is asked for.
+        Types that float32 represents exactly become float32, others float64; complex numbers become pairs of real and
+        imaginary part. A piece is valid until the next one is requested.
         """
         for piece in self.bits(elements):
             yield widen(piece, self.dtype)
@@ -224,7 +229,7 @@ class Tensor:
         return np.concatenate(pieces) if pieces else np.empty(0)
 
     def head(self, rows: int) -> npt.NDArray[np.float64]:
-        """Return the first rows, of shape [rows, ...]; an empty array where a row holds nothing."""
+        """Return the first rows as float64, of shape [rows, ...]; an empty array if rows have no elements."""
         inner = math.prod(self.shape[1:])
         first = next(self.chunks(rows * inner), np.empty(0)) if inner else np.empty(0)
         return first.astype(np.float64).reshape(-1, *self.shape[1:])
@@ -232,7 +237,7 @@ class Tensor:
     def bits(self, elements: int = 1 << 20) -> Iterator[AnyArray]:
         """Yield the raw elements as flat pieces of `elements`, the last one shorter, in native byte order.
 
-        They are what to compare where exactness counts: a NaN equals itself there.
+        Compare these where exactness matters: bits of a NaN equal themselves.
         """
         kind = raw_type(self.dtype, big_endian=self.big_endian)
         native = kind.newbyteorder("=")
@@ -249,7 +254,7 @@ class Tensor:
         yield from _even(_blocks(self.array(), elements), elements)
 
     def _range(self) -> tuple[int, int]:
-        """Return where the first byte of the view stands in the storage, and where its last one ends."""
+        """Return the offset of the first byte of the view in its storage, and the offset after its last byte."""
         width = raw_type(self.dtype).itemsize
         last = self.offset + sum((n - 1) * step for n, step in zip(self.shape, self.stride, strict=True))
         return self.offset * width, (last + 1) * width
@@ -257,9 +262,9 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Archive:
-    """What one file of tensors holds; `container` is npz, npy, safetensors, pt, jsonl-dump or parquet.
+    """The content of one file of tensors; `container` is npz, npy, safetensors, pt, jsonl-dump or parquet.
 
-    `roles` tells what each tensor and single number of a dump is, None for what is not understood.
+    `roles` maps the name of each tensor and scalar of a dump to what it is, None if that is unknown.
     """
 
     path: str
@@ -281,10 +286,10 @@ def stored(
     fortran: bool = False,
     big_endian: bool = False,
 ) -> Tensor:
-    """Return a tensor that fills a storage of `size` bytes.
+    """Return a tensor that fills a storage of `size` bytes; `where` names file and tensor in errors.
 
     Raises:
-        DoctorError: the shape is none, or the storage holds more or less; `where` names file and tensor.
+        DoctorError: the shape is invalid, or the storage has another size.
     """
     counts = tuple(n for n in shape if is_count(n))
     width = raw_type(dtype).itemsize
@@ -307,7 +312,7 @@ def stored(
 
 
 def dense(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides, in elements, of a tensor whose elements stand one after the other in C order."""
+    """Return the strides, in elements, of a contiguous tensor in C order."""
     steps: list[int] = []
     step = 1
     for n in reversed(shape):
@@ -317,16 +322,13 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _aligned(piece: AnyArray, kind: np.dtype[Any]) -> AnyArray:
-    """Return bytes as elements; those that stand at odd places in a file are copied once.
-
-    NumPy would else copy them, bit by bit, in each expression.
-    """
-    seen: AnyArray = piece.view(kind)
-    if seen.flags.aligned:
-        return seen
-    held: AnyArray = np.empty(len(seen), kind)
-    held.view(np.uint8)[...] = piece
-    return held
+    """Return bytes as elements; unaligned ones are copied once, because NumPy would buffer them in each expression."""
+    elements: AnyArray = piece.view(kind)
+    if elements.flags.aligned:
+        return elements
+    copied: AnyArray = np.empty(len(elements), kind)
+    copied.view(np.uint8)[...] = piece
+    return copied
 
 
 def _blocks(array: AnyArray, elements: int) -> Iterator[AnyArray]:
@@ -342,23 +344,23 @@ def _blocks(array: AnyArray, elements: int) -> Iterator[AnyArray]:
 
 
 def _even(blocks: Iterator[AnyArray], elements: int) -> Iterator[AnyArray]:
-    """Cut blocks of at most `elements` anew, so that all pieces but the last have exactly that many."""
-    held: list[AnyArray] = []
+    """Yield blocks of at most `elements` as pieces that all have exactly that many but the last."""
+    parts: list[AnyArray] = []
     count = 0
     for block in blocks:
         missing = elements - count
-        held.append(block[:missing])
-        count += len(held[-1])
+        parts.append(block[:missing])
+        count += len(parts[-1])
         if count == elements:
-            yield held[0] if len(held) == 1 else np.concatenate(held)
-            held = [block[missing:]]
-            count = len(held[0])
+            yield parts[0] if len(parts) == 1 else np.concatenate(parts)
+            parts = [block[missing:]]
+            count = len(parts[0])
     if count:
-        yield np.concatenate(held)
+        yield np.concatenate(parts)
 
 
 def as_float(value: float) -> float:
-    """Return a number as float64: infinity for a whole number beyond it."""
+    """Return a number as a float, infinite if it is an integer beyond float64."""
     try:
         return float(value)
     except OverflowError:
@@ -366,24 +368,24 @@ def as_float(value: float) -> float:
 
 
 def codes(values: Sequence[object]) -> AnyArray | None:
-    """Return words as whole numbers, equal for equal words of any file; None where something is no word."""
+    """Return a code for each word, equal for equal words of any file; None if some value is not a string."""
     words = [value for value in values if isinstance(value, str)]
     return np.array(list(map(code, words)), dtype=np.int64) if len(words) == len(values) else None
 
 
 def code(word: str) -> int:
-    """Return a whole number that is a word's own, of 52 bits, which float64 holds exactly."""
+    """Return a hash of a word of 52 bits, which float64 represents exactly."""
     return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest()) >> 12
 
 
 def same_memory(one: Tensor, other: Tensor) -> bool:
-    """Tell whether two tensors of one file are the same elements of one storage."""
-    here = (one.storage, one.offset, one.stride, one.shape, one.dtype)
-    return here == (other.storage, other.offset, other.stride, other.shape, other.dtype)
+    """Return whether two tensors of one file are the same elements of one storage."""
+    view = (one.storage, one.offset, one.stride, one.shape, one.dtype)
+    return view == (other.storage, other.offset, other.stride, other.shape, other.dtype)
 
 
 def is_count(value: object) -> TypeGuard[int]:
-    """Tell whether a value can be a size, a stride or an offset: at least 0, and no more than 62 bits."""
+    """Return whether a value can be a size, a stride or an offset: an integer of at least 0 and at most 62 bits."""
     return type(value) is int and 0 <= value < 1 << 62
 
 

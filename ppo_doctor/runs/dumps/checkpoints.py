@@ -1,4 +1,4 @@
-"""Sets of weights in a file, their differences, and the canonical metrics of these."""
+"""Find sets of weights in checkpoints, compare them, and measure the canonical metrics of weights and optimizers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Weights = Mapping[str, "Tensor"]
 #: Elements compared at a time.
 PIECE = 1 << 15
 _FLOATS = re.compile(r"b?float\d")
-#: Prefixes that wrappers put before the names of a model's parameters.
+#: Prefixes that wrappers add to the names of a model's parameters.
 _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "base_model.model.", "actor_module.")
 _LORA_B = re.compile(r"lora_(embedding_)?B\b")
 _STATE = re.compile(r"(^|\.)optim(izer)?s?(_state(_dict)?)?\.|(^|\.)exp_avg(_sq)?$|(^|\.)momentum_buffer$")
@@ -40,9 +40,10 @@ _MASTERS = re.compile(r"master|fp32_(flat|groups|param)|single_partition_of_fp32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorChange:
-    """How one weight tensor differs between two sets; norms are Euclidean, over finite values.
+    """The difference of one weight tensor between two sets; norms are Euclidean, over finite values.
 
-    `changed` counts elements whose bits differ, `norm` is that of the first, `delta` that of the difference.
+    `shared` means that both are the same memory. `changed` counts the elements whose bits differ, `norm` is that of the
+    first tensor, `delta` that of the difference.
     """
 
     name: str
@@ -51,12 +52,12 @@ class TensorChange:
     changed: int
     delta: float
     norm: float
-    #: surely no NaN or infinity in either; what is shared was not looked at
+    #: both were read and contain neither NaN nor infinity
     finite: bool = False
 
     @property
     def relative(self) -> float:
-        """Return the norm of the change over that of the weights; infinite for a change from 0."""
+        """Return the norm of the change over that of the weights, infinite for a change from 0."""
         if self.norm == 0:
             return 0.0 if self.delta == 0 else math.inf
         return self.delta / self.norm
@@ -64,19 +65,19 @@ class TensorChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two sets of weights, tensor by tensor, and the names that only one of them has, or has in another shape."""
+    """The changes of tensors between two sets of weights, and names that only one has or that differ in shape."""
 
     changes: tuple[TensorChange, ...]
     unmatched: tuple[str, ...]
 
     @property
     def size(self) -> int:
-        """Return the number of parameters that both have."""
+        """Return the number of parameters in both sets."""
         return sum(change.size for change in self.changes)
 
     @property
     def shared(self) -> float:
-        """Return the share of parameters that are one and the same memory."""
+        """Return the share of parameters that are the same memory in both sets."""
         return sum(change.size for change in self.changes if change.shared) / self.size
 
     @property
@@ -91,12 +92,12 @@ class Comparison:
 
     @property
     def frozen(self) -> tuple[str, ...]:
-        """Return the tensors that did not change at all."""
+        """Return the names of tensors that did not change at all."""
         return tuple(change.name for change in self.changes if not change.changed)
 
 
 def weights_of(tensors: Weights) -> dict[str, Tensor]:
-    """Return the tensors that are weights: of floating point, not empty, and no optimizer's; names without wrappers."""
+    """Return the non-empty floating-point tensors that do not belong to an optimizer, by names without wrappers."""
     return {
         plain_name(name): tensor
         for name, tensor in tensors.items()
@@ -105,17 +106,17 @@ def weights_of(tensors: Weights) -> dict[str, Tensor]:
 
 
 def plain_name(name: str) -> str:
-    """Return a parameter's name without what FSDP, DDP, torch.compile and PEFT put before it."""
+    """Return a parameter's name without the prefixes of FSDP, DDP, torch.compile and PEFT."""
     for wrapper in _WRAPPERS:
         name = name.replace(wrapper, "")
     return name
 
 
 def compare(before: Weights, after: Weights, *, one_file: bool) -> Comparison | None:
-    """Compare two sets of weights by name; None where they have no tensor in common.
+    """Return the differences of two sets of weights by name, None if they have no tensor in common.
 
-    `one_file` tells that storages of both are named by the same file, so that equal ones are one memory. Both are
-    streamed; bits decide what changed, so a NaN equals itself.
+    `one_file` says that both are in the same file, where equal storages are the same memory. Weights are streamed and
+    compared bit by bit if their types are equal, so that a NaN equals itself.
     """
     common = [n for n, tensor in before.items() if n in after and after[n].shape == tensor.shape]
     if not common:
@@ -151,13 +152,13 @@ def _change(name: str, before: Tensor, after: Tensor, one_file: bool) -> TensorC
 
 
 def _differing(one: AnyArray, other: AnyArray) -> int:
-    """Return how many elements differ in any bit: seen as whole numbers, so that a NaN equals itself."""
+    """Return the number of elements that differ in any bit; they are compared as integers, so a NaN equals itself."""
     kind = f"u{one.dtype.itemsize}"
     return int(np.count_nonzero(one.view(kind) != other.view(kind)))
 
 
 def _square(values: Floats) -> tuple[float, bool]:
-    """Return the sum of squares of the finite values, and whether it is sure that all are finite."""
+    """Return the sum of squares of the finite values, and whether all values are certainly finite."""
     total = products(values, values)
     if math.isfinite(total):
         return total, True
@@ -167,8 +168,8 @@ def _square(values: Floats) -> tuple[float, bool]:
 
 def nonfinite_of(weights: Weights) -> dict[str, int]:
     """Return the number of NaN and infinite elements of each tensor that has any."""
-    found = {name: _nonfinite(tensor) for name, tensor in weights.items()}
-    return {name: count for name, count in found.items() if count}
+    counts = {name: _nonfinite(tensor) for name, tensor in weights.items()}
+    return {name: count for name, count in counts.items() if count}
 
 
 def _nonfinite(tensor: Tensor) -> int:
@@ -176,24 +177,24 @@ def _nonfinite(tensor: Tensor) -> int:
     for piece in tensor.chunks(PIECE):
         with np.errstate(over="ignore", invalid="ignore"):
             total = float(piece.sum(dtype=np.float64))
-        if not math.isfinite(total):  # a finite sum has no NaN in it; an infinite one may be an overflow
+        if not math.isfinite(total):  # a finite sum contains no NaN; an infinite one may have overflowed
             count += len(piece) - int(np.count_nonzero(np.isfinite(piece)))
     return count
 
 
 def zero_adapters(weights: Weights) -> tuple[int, int]:
-    """Return how many LoRA B matrices are exactly 0, as they start, and how many there are."""
+    """Return how many LoRA B matrices are still exactly 0, their initial value, and how many there are."""
     matrices = [tensor for name, tensor in weights.items() if _LORA_B.search(name)]
     return sum(not any(piece.any() for piece in tensor.chunks(PIECE)) for tensor in matrices), len(matrices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerState:
-    """What a saved optimizer holds: parameters listed in its groups, those with a state, and how many fit a weight.
+    """A saved optimizer: `listed` counts the parameters in its groups, `held` those that have a state.
 
-    `moving` counts states with a first moment other than 0, `fitting` those whose shape some weight of the model has;
-    `flattened` tells that all states are vectors and weights are not, as sharded optimizers keep them; `half`, that
-    Adam's moments are kept in 16 bits; `masters`, that float32 copies of the weights are in the file.
+    `moving` counts states whose first moment is not 0, `fitting` those with the shape of a weight of the model.
+    `flattened` says that all states are vectors although weights are not, as in sharded optimizers; `half`, that Adam's
+    moments have 16 bits; `masters`, that the file contains float32 copies of the weights.
     """
 
     listed: int
@@ -207,7 +208,7 @@ class OptimizerState:
 
 
 def optimizer_state(tensors: Weights, scalars: Mapping[str, ConfigValue], weights: Weights) -> OptimizerState | None:
-    """Return what a file says of the optimizer (the layout of torch.optim's state_dict), None without one."""
+    """Return the state of the optimizer in a file (as torch.optim's state_dict), None without one."""
     moments = {name: tensor for name, tensor in tensors.items() if _MOMENT.search(name)}
     listed = _listed(tensors, scalars)
     if not moments and not listed:
@@ -228,22 +229,23 @@ def optimizer_state(tensors: Weights, scalars: Mapping[str, ConfigValue], weight
 
 
 def _listed(tensors: Weights, scalars: Mapping[str, ConfigValue]) -> int:
-    """Return how many parameters the groups list, as a list of numbers or one by one."""
+    """Return the number of parameters that the groups list, in one tensor or one by one."""
     whole = sum(tensor.size for name, tensor in tensors.items() if re.search(r"param_groups\.\d+\.params$", name))
     return whole + sum(bool(re.search(r"param_groups\.\d+\.params\.\d+$", name)) for name in (*scalars, *tensors))
 
 
 def _learning_rate(scalars: Mapping[str, ConfigValue]) -> float | None:
-    rates = [value for name, value in scalars.items() if re.search(r"param_groups\.\d+\.lr$", name)]
-    found = [float(rate) for rate in rates if isinstance(rate, int | float) and not isinstance(rate, bool)]
-    return max(found, default=None)
+    """Return the largest learning rate of the parameter groups."""
+    values = [value for name, value in scalars.items() if re.search(r"param_groups\.\d+\.lr$", name)]
+    rates = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    return max(rates, default=None)
 
 
 def swallowed(weights: Weights, step: float) -> float | None:
-    """Return the share of 16-bit weights that a step of this size leaves as they are; None without such weights.
+    """Return the share of 16-bit weights that a step of this size leaves unchanged, None without such weights.
 
-    A weight of magnitude in [2^e, 2^(e+1)) has neighbours 2^(e-m) away, m bits of mantissa; a step below half of that
-    rounds to nothing. Weights of exactly 0 take up any step, and are left out.
+    A weight of magnitude in [2^e, 2^(e+1)) has neighbours at a distance of 2^(e-m) for m bits of mantissa, and a step
+    below half of that is rounded away. Weights of exactly 0 are left out, because any step changes them.
     """
     lost = total = 0
     for tensor in weights.values():
@@ -262,6 +264,7 @@ def _magnitudes(tensor: Tensor) -> Iterator[AnyArray]:
 
 
 def _half_ulp(magnitude: AnyArray, dtype: str) -> AnyArray:
+    """Return half of the distance of each number to its larger neighbour."""
     bits, least = (7, -126) if dtype == "bfloat16" else (10, -14)
     exponent = np.maximum(np.frexp(magnitude)[1] - 1, least)
     half: AnyArray = np.ldexp(np.float64(0.5), exponent - bits)
@@ -274,16 +277,16 @@ _WORDS: Mapping[Kind, frozenset[str]] = {
     "old": frozenset({"old", "prev", "previous", "behavior", "behaviour", "behav"}),
     "reference": frozenset({"ref", "reference", "base", "initial", "init", "sft"}),
 }
-#: Two sets of weights belong to each other when they have this share of the smaller one's names in common.
+#: Two sets of weights belong to the same model if they share this fraction of the smaller one's names.
 ALIKE = 0.5
 MOST_NAMED = 5
-#: Arrays of a NumPy file are weights only if some name says so; the other containers are what trainers save weights in.
+#: Arrays of NumPy files are weights only if one of them has such a name; trainers save weights in other containers.
 _PARAMETER = re.compile(r"weight|bias|kernel|lora|embed|log_std|param", re.I)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightSet:
-    """The weights of one model in one file, under names without their common prefix."""
+    """The weights of one model in one file, by names without their common prefix."""
 
     kind: Kind
     title: str
@@ -292,10 +295,10 @@ class WeightSet:
 
 
 def measure(archives: Sequence[Archive], learning_rate: float | None = None) -> list[Measured]:
-    """Return what checkpoints say, one record for each policy in them, in the order of their numbers.
+    """Return a record of metrics for each policy in checkpoints, in the order of the numbers in their names.
 
-    Each policy is held against the old policy and the reference if there are any, and against the policy before it.
-    `learning_rate` is that of the configuration, for files that do not hold it.
+    Each policy is compared with the old policy and the reference if there are any, and with the policy before it.
+    `learning_rate` is that of the configuration, for files without one.
 
     Raises:
         DoctorError: their data cannot be read.
@@ -307,18 +310,18 @@ def measure(archives: Sequence[Archive], learning_rate: float | None = None) -> 
     records: list[Measured] = []
     for at, policy in enumerate(policies):
         before = [policies[at - 1]] if at else []
-        records.append(_record(policy, [*_beside(policy, others), *before], learning_rate))
+        records.append(_record(policy, [*_counterparts(policy, others), *before], learning_rate))
     return records
 
 
-def _beside(policy: WeightSet, others: Sequence[WeightSet]) -> list[WeightSet]:
-    """Return the old policy and the reference of a policy: those in its own file, else those that were given."""
+def _counterparts(policy: WeightSet, others: Sequence[WeightSet]) -> list[WeightSet]:
+    """Return the old policy and the reference of a policy: those in its own file, else those in other files."""
     own = {other.kind for other in others if other.archive is policy.archive}
     return [other for other in others if other.archive is policy.archive or other.kind not in own]
 
 
 def _in_order(sets: list[WeightSet]) -> list[WeightSet]:
-    """Return snapshots by the numbers in their names, or as given where some have none."""
+    """Return sets in the order of the numbers in their names, or in the given order if some have none."""
     steps = [number_in(one.archive.path) for one in sets]
     if any(step is None for step in steps):
         return sets
@@ -326,7 +329,7 @@ def _in_order(sets: list[WeightSet]) -> list[WeightSet]:
 
 
 def weight_sets(archive: Archive) -> list[WeightSet]:
-    """Return the models in one file: several if top-level names say old or reference, else one."""
+    """Return the models in one file: several if a top-level name means an old policy or a reference, else one."""
     weights = weights_of(archive.tensors)
     if archive.container not in ("pt", "safetensors") and not any(map(_PARAMETER.search, weights)):
         return []
@@ -347,9 +350,9 @@ def _set(archive: Archive, kind: Kind, title: str, weights: Mapping[str, Tensor]
 
 
 def kind_of(name: str) -> Kind:
-    """Return what a model is by a name: old policy, reference, or else the policy."""
+    """Return the kind of a model by its name: an old policy, a reference, or else the policy."""
     words = set(re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
-    return next((kind for kind, telling in _WORDS.items() if words & telling), "policy")
+    return next((kind for kind, known in _WORDS.items() if words & known), "policy")
 
 
 def _alike(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
@@ -362,15 +365,15 @@ def _record(policy: WeightSet, others: Sequence[WeightSet], learning_rate: float
     raw: dict[str, str] = {}
     whole: set[str] = set()
     for other in others:
-        found = compare(other.weights, policy.weights, one_file=other.archive is policy.archive)
-        if found is None:
+        comparison = compare(other.weights, policy.weights, one_file=other.archive is policy.archive)
+        if comparison is None:
             notes.append(_note(policy, f"has no weight in common with {other.title}"))
             continue
-        whole |= {change.name for change in found.changes if change.finite}
-        told = dict(_against(other.kind, found, known=_shows_sharing(policy, other)))
-        values |= told
-        raw |= dict.fromkeys(told, f"{policy.title} against {other.title}")
-        notes += [_note(policy, text) for text in _words(found, other)]
+        whole |= {change.name for change in comparison.changes if change.finite}
+        metrics = dict(_against(other.kind, comparison, known=_shows_sharing(policy, other)))
+        values |= metrics
+        raw |= dict.fromkeys(metrics, f"{policy.title} against {other.title}")
+        notes += [_note(policy, text) for text in _sentences(comparison, other)]
     alone = dict(_alone(policy, whole, learning_rate))
     values, raw = alone | values, dict.fromkeys(alone, policy.title) | raw
     return Measured(
@@ -388,45 +391,46 @@ def _note(policy: WeightSet, text: str) -> Note:
 
 
 def _shows_sharing(policy: WeightSet, other: WeightSet) -> bool:
-    """Tell whether the two would share memory in the file if they did: other formats, and two files, hold copies."""
+    """Return whether the file would show shared memory; other formats, and two files, contain copies."""
     return other.archive is policy.archive and policy.archive.container == "pt"
 
 
-def _against(kind: Kind, found: Comparison, *, known: bool) -> Iterator[tuple[str, float]]:
+def _against(kind: Kind, comparison: Comparison, *, known: bool) -> Iterator[tuple[str, float]]:
     if kind == "policy":
-        yield "snapshot_changed", found.changed
+        yield "snapshot_changed", comparison.changed
     elif kind == "old":
         if known:
-            yield "old_policy_shared", found.shared
-        if found.shared < 1:
-            yield "old_policy_changed", found.changed
+            yield "old_policy_shared", comparison.shared
+        if comparison.shared < 1:
+            yield "old_policy_changed", comparison.changed
     else:
         if known:
-            yield "reference_shared", found.shared
-        yield "reference_changed", found.changed
+            yield "reference_shared", comparison.shared
+        yield "reference_changed", comparison.changed
 
 
-def _words(found: Comparison, other: WeightSet) -> Iterator[str]:
-    """Tell in words what one number does not hold: which tensors stood still, how far the others went."""
-    still, count = found.frozen, len(found.changes)
+def _sentences(comparison: Comparison, other: WeightSet) -> Iterator[str]:
+    """Yield sentences for notes: which tensors did not change, and how much the others did."""
+    still, count = comparison.frozen, len(comparison.changes)
     if 0 < len(still) < count:
         more = f" and {len(still) - MOST_NAMED} more" if len(still) > MOST_NAMED else ""
         yield (
             f"{len(still)} of {count} tensors are those of {other.title}, bit for bit: "
             f"{', '.join(still[:MOST_NAMED])}{more}"
         )
-    if found.delta > 0:
-        most = max(found.changes, key=lambda change: change.relative)
+    if comparison.delta > 0:
+        most = max(comparison.changes, key=lambda change: change.relative)
         yield (
-            f"the norm of the change from {other.title} is {found.delta:.3g}, {found.changed:.1%} of the weights "
-            f"differ, and {most.name} changed most: {most.relative:.2g} of its norm"
+            f"the norm of the change from {other.title} is {comparison.delta:.3g}, {comparison.changed:.1%} of the "
+            f"weights differ, and {most.name} changed most: {most.relative:.2g} of its norm"
         )
-    if found.unmatched:
-        yield f"{len(found.unmatched)} tensors have no counterpart in {other.title}, such as {found.unmatched[0]}"
+    if comparison.unmatched:
+        first = comparison.unmatched[0]
+        yield f"{len(comparison.unmatched)} tensors have no counterpart in {other.title}, such as {first}"
 
 
 def _alone(policy: WeightSet, whole: set[str], learning_rate: float | None) -> Iterator[tuple[str, float]]:
-    """Yield what one checkpoint says by itself; tensors that are known to be `whole` are not read again for NaN."""
+    """Yield the metrics of one policy by itself; `whole` are tensors known to be finite, which are not read again."""
     broken = nonfinite_of({name: tensor for name, tensor in policy.weights.items() if name not in whole})
     yield "weights_nonfinite", float(sum(broken.values()))
     zero, adapters = zero_adapters(policy.weights)
@@ -438,9 +442,9 @@ def _alone(policy: WeightSet, whole: set[str], learning_rate: float | None) -> I
 
 
 def _optimizer(state: OptimizerState, policy: WeightSet, learning_rate: float | None) -> Iterator[tuple[str, float]]:
-    """Yield what the optimizer's state says; half precision is judged only where its moments prove it.
+    """Yield the metrics of an optimizer's state; lost steps only if its moments show training in half precision.
 
-    Weights in 16 bits beside float32 moments may be copies of float32 masters, which take up any step.
+    16-bit weights with float32 moments may be copies of float32 masters, which lose no step.
     """
     if state.listed:
         yield "optimizer_state_share", state.held / state.listed

@@ -1,7 +1,7 @@
-"""Infer the roles of arrays whose names leave them open from what they hold.
+"""Infer the roles of arrays from their values if their names leave them open.
 
-Names come first. Then relations within the dump decide (returns are advantages plus values, groups are centred), then
-parts of names, if type and shape allow. A relation that does not hold decides nothing, because it may be the fault.
+Names decide first, then relations within the dump (returns are advantages plus values, groups are centred), then parts
+of names if type and shape allow it. A relation that does not hold decides nothing, because it may be the fault.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
 
 _LOG_PROBS = ("log_prob", "old_log_prob", "rollout_log_prob", "ref_log_prob")
-#: Numbers that count something: what holds fractions is none of them.
+#: Roles of counts and numbers, which fractions cannot have.
 _COUNTS = frozenset({"epoch", "minibatch", "step", "update", "version", "trained_version", "group"})
 
 
 def with_roles(archives: Iterable[Archive], overrides: Mapping[str, str] | None = None) -> list[Archive]:
-    """Return archives with what each of their tensors and single numbers is; those of the same names have one reading.
+    """Return archives with the roles of their tensors and scalars; archives with the same names share their roles.
 
-    The first file, the last and one between them are read: what one leaves open, such as that of a first minibatch, is
-    as the others have it.
+    Of these the first, the middle and the last are read; what one leaves open, such as a first minibatch, the others
+    decide.
     """
-    held = list(archives)
-    alike: dict[frozenset[str], list[Archive]] = {}
-    for archive in held:
-        alike.setdefault(_names(archive), []).append(archive)
-    agreed = {names: _agreed([ones[0], ones[len(ones) // 2], ones[-1]], overrides) for names, ones in alike.items()}
-    return [replace(archive, roles=agreed[_names(archive)]) for archive in held]
+    all_archives = list(archives)
+    same_names: dict[frozenset[str], list[Archive]] = {}
+    for archive in all_archives:
+        same_names.setdefault(_names(archive), []).append(archive)
+    agreed = {n: _agreed([alike[0], alike[len(alike) // 2], alike[-1]], overrides) for n, alike in same_names.items()}
+    return [replace(archive, roles=agreed[_names(archive)]) for archive in all_archives]
 
 
 def _names(archive: Archive) -> frozenset[str]:
@@ -61,36 +61,36 @@ def _names(archive: Archive) -> frozenset[str]:
 
 
 def _agreed(archives: Sequence[Archive], overrides: Mapping[str, str] | None) -> dict[str, str | None]:
-    """Return name → the one role that archives have for it, None where they differ."""
+    """Return name → the role that archives agree on, None if they differ."""
     readings = [roles_in(archive, overrides) for archive in {id(each): each for each in archives}.values()]
-    told = {name: {roles[name] for roles in readings} - {None} for name in readings[0]}
-    return {name: held.pop() if len(held) == 1 else None for name, held in told.items()}
+    roles_by_name = {name: {roles[name] for roles in readings} - {None} for name in readings[0]}
+    return {name: roles.pop() if len(roles) == 1 else None for name, roles in roles_by_name.items()}
 
 
 def roles_in(archive: Archive, overrides: Mapping[str, str] | None = None) -> dict[str, str | None]:
-    """Return name → what each tensor and each single number of a dump is, None for what is not understood."""
+    """Return name → role of each tensor and scalar of a dump, None if it is unknown."""
     roles = roles_of([*archive.tensors, *archive.scalars], overrides)
     arrays = {name: role for name, role in roles.items() if without_row(name) == name}
     base = _base(archive, arrays)
     if base is None or len(arrays.keys() & archive.tensors.keys()) > MOST_ARRAYS:
         return roles
     dump = Dump(archive, arrays, base, frozenset((overrides or {}).values()))
-    with np.errstate(all="ignore"):  # numbers of files may be of any size
+    with np.errstate(all="ignore"):  # values in files may be of any size
         for rule in _RULES:
             dump.take(rule(dump))
     return roles | dump.roles
 
 
 def _base(archive: Archive, roles: Mapping[str, str | None]) -> Tensor | None:
-    """Return the tensor whose shape is that of samples: of log-probs if any is known, else of advantages."""
+    """Return a tensor with the shape of samples: log-probs if any are known, else advantages, else None."""
     known = {roles.get(name): t for name, t in archive.tensors.items() if t.shape and t.size}
     return next((known[role] for role in (*_LOG_PROBS, "advantages", "advantages_raw") if role in known), None)
 
 
 def _impossible(dump: Dump) -> Assignments:
-    """Take back what counts by its name and holds fractions, and values that are of a type of whole numbers.
+    """Clear the roles of counts that hold fractions, of values and returns of an integer type, and of extra counters.
 
-    Of several counters of one thing the one that says least beside it is meant.
+    Of several different counters of one role, the one whose name has the fewest other meanings keeps it.
     """
     for name in dump.named(*_COUNTS):
         if dump.array(name).size and not (dump.whole(name) and (dump.roles[name] != "group" or dump.per_row(name))):
@@ -99,12 +99,12 @@ def _impossible(dump: Dump) -> Assignments:
         if dump.integers(name):
             yield name, None
     for role in ("step", "update", "version", "trained_version"):
-        held = sorted(dump.named(role), key=lambda name: len(meanings_of(name)))
-        yield from ((name, None) for name in held[1:] if not np.array_equal(dump.array(name), dump.array(held[0])))
+        names = sorted(dump.named(role), key=lambda name: len(meanings_of(name)))
+        yield from ((name, None) for name in names[1:] if not np.array_equal(dump.array(name), dump.array(names[0])))
 
 
 def _masks(dump: Dump) -> Assignments:
-    """What is 0 just where the arrays of samples end is their mask; one that goes on before them covers the prompt."""
+    """Yield masks: 0 exactly after the end of samples; a wider mask that includes them covers prompts too."""
     width = dump.shape[1]
     long = [n for n in dump.named("mask") if dump.array(n).shape[1:] > (width,) and dump.binary(n)]
     yield from ((name, None) for name in long)
@@ -124,36 +124,36 @@ def _right_padded(marks: Floats) -> bool:
 
 
 def _ends(dump: Dump, kept: Bools, whole: Sequence[str]) -> bool:
-    """Tell whether samples end where marks say: those of prompt and completion do, or advantages are 0 behind."""
+    """Return whether samples end with the marks: a wider mask ends so, or advantages, returns or values are 0 after."""
     if any(np.array_equal(dump.array(name)[:, -kept.shape[1] :] != 0, kept) for name in whole):
         return True
     known = [dump.array(name) for name in dump.named("advantages", "returns", "values") if dump.per_sample(name)]
     return any(not array[~kept].any() and np.count_nonzero(array[kept]) > _MOST * kept.sum() for array in known)
 
 
-#: The share of samples in the loss that have a signal.
+#: Smallest share of samples in the loss that are not 0.
 _MOST = 0.9
 
 
 def _tokens(dump: Dump) -> Assignments:
-    """Whole numbers of many kinds that do not count along a row are tokens."""
+    """Yield tokens: the only integers of many different values that do not count along a row."""
     names = [n for n in dump.open() if dump.array(n).ndim == 2 and dump.whole(n) and not dump.binary(n)]
-    held = [name for name in names if _of_many_kinds(dump.array(name))]
-    if len(held) == 1 and dump.free("tokens") and dump.shape[1] > 1:
-        yield held[0], "tokens"
+    tokens = [name for name in names if _many_kinds(dump.array(name))]
+    if len(tokens) == 1 and dump.free("tokens") and dump.shape[1] > 1:
+        yield tokens[0], "tokens"
 
 
-def _of_many_kinds(values: Floats) -> bool:
+def _many_kinds(values: Floats) -> bool:
     steps = np.diff(values, axis=1)
     return bool((steps < 0).any() and (steps > 1).any()) and len(np.unique(values)) > _KINDS
 
 
-#: Fewer kinds are marks: of a step's type, of a segment.
+#: Arrays with no more different values than this are marks, such as the type of a step.
 _KINDS = 3
 
 
 def _versions(dump: Dump) -> Assignments:
-    """A policy samples before it is trained: of two versions the lower one is the sampler's, unless names tell."""
+    """Yield the two versions of the policy: the lower one is the sampler's, unless names say otherwise."""
     names = [n for n in dump.roles if "version" in meanings_of(n) and dump.array(n).size and dump.whole(n)]
     if len(names) != 2 or all(dump.roles[name] and meanings_of(name) & _SIDES for name in names):
         return
@@ -163,30 +163,32 @@ def _versions(dump: Dump) -> Assignments:
         yield high, "trained_version"
 
 
-#: Meanings that say whose version it is.
+#: Meanings that say to which policy a version belongs.
 _SIDES = frozenset({"new", "learner", "target", "old", "engine", "rollout", "behaviour", "worker", "completion"})
 
 
 def _advantages(dump: Dump) -> Assignments:
-    """Return the advantages that a part of a name tells of, which relations begin with."""
+    """Return the advantages by a part of their name, which relations build on."""
     return ((name, role) for name, role in _parts_of_names(dump) if role == "advantages")
 
 
 def _parts_of_names(dump: Dump) -> Assignments:
-    """A name with words that nobody knows is what the others say if its numbers may be that, and nothing else is.
+    """Yield the roles of arrays by the known words of their names, if values allow them and no other array has them.
 
-    A single number outside of arrays may be a setting.
+    Scalars are left out, because they may be settings.
     """
-    meant: dict[str, list[str]] = {}
+    candidates: dict[str, list[str]] = {}
     for name in filter(dump.is_array, dump.open()):
         role = "" if role_of(name) else role_of(name, loosely=True) or ""
         free = role == "group" or all(map(dump.free, _PROGRESS if role in _PROGRESS else (role,)))
         if role in _ALLOWED and free and _ALLOWED[role](dump, name):
-            meant.setdefault(role, []).append(name)
-    yield from ((name, role) for role, names in meant.items() if len(names) == 1 or role == "group" for name in names)
+            candidates.setdefault(role, []).append(name)
+    yield from (
+        (name, role) for role, names in candidates.items() if len(names) == 1 or role == "group" for name in names
+    )
 
 
-#: One of these tells which update a dump is of; what counts beside it may count anything.
+#: Roles of which one is enough to number updates; further counters may count anything.
 _PROGRESS = ("step", "update")
 
 
@@ -202,17 +204,17 @@ def _are_marks(dump: Dump, name: str) -> bool:
     return dump.array(name).ndim == 2 and dump.binary(name)
 
 
-def _are_of_rows(dump: Dump, name: str) -> bool:
+def _are_per_row(dump: Dump, name: str) -> bool:
     return dump.per_row(name) and dump.array(name).ndim > 0
 
 
-#: What a part of a name may say → what the numbers must be. Log-probs and rewards of steps are told by relations alone.
+#: Role that a part of a name may give → test of values. Only relations decide log-probs and rewards of steps.
 _ALLOWED: Mapping[str, Callable[[Dump, str], bool]] = {
     **dict.fromkeys(("advantages", "returns", "values"), _are_values),
     **dict.fromkeys(("mask", "attention_mask"), _are_marks),
     **dict.fromkeys(_COUNTS, _are_ids),
     "tokens": lambda dump, name: dump.array(name).ndim == 2 and dump.whole(name) and not dump.binary(name),
-    "rewards": _are_of_rows,
+    "rewards": _are_per_row,
 }
 _RULES: tuple[Callable[[Dump], Any], ...] = (
     *(_impossible, rewards, _masks, _advantages, critic, step_rewards, row_rewards, _tokens, cells, log_probs),

@@ -17,35 +17,34 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-#: Tokens of a dump that are recomputed; whole rows from its head.
+#: Largest number of tokens of a dump that are recomputed, in whole rows from its beginning.
 MOST_TOKENS = 1 << 20
-#: Fewer samples do not tell an order.
+#: Fewest rows and groups for a result.
 LEAST_ROWS, LEAST_GROUPS = 16, 3
-#: Discounts that are tried where the configuration does not tell them: usual ones.
+#: Usual discounts, which are tried if the configuration does not give them.
 GAMMAS, LAMBDAS = (1.0, 0.999, 0.99, 0.98, 0.95, 0.9), (1.0, 0.98, 0.97, 0.95, 0.92, 0.9)
 EPS = 1e-4
-#: A usual deviation of groups within this of 1 says that they are scaled.
+#: Groups are scaled if their median deviation is within this of 1.
 _SCALED = 0.03
 _NAN = math.nan
-#: Groups whose mean is below this, in deviations of all advantages, are centred: half precision rounds to 5e-4.
+#: Groups are centred if their mean, in deviations of all advantages, is below this; half precision rounds to 5e-4.
 _CENTRED = 5e-3
-#: The share of groups that says what is usual.
+#: Quantile of groups that must be centred or scaled.
 _MOST = 0.5
-#: Advantages of one sample that differ by less, over their deviation, are one number.
+#: Advantages of a row are equal if they differ by less than this, in deviations of all advantages.
 ALIKE = 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recomputed:
-    """How stored advantages agree with recomputed ones.
+    """The agreement of stored advantages with recomputed ones; NaN for what is unknown.
 
-    `correlation` is the best over the usual ways to compute them, since whitening and scale do not matter to it.
-    `reordered` is the largest gap between the two in the order of their size, in deviations: 0 for the same numbers
-    in another order. `other_groups` is the correlation where rows are grouped otherwise than the dump says, and
-    `group_mean` the largest mean of a group, in deviations. `group_bound` is the largest advantage over what one of G
-    numbers of mean 0 and unit deviation can reach, (G - 1)/sqrt(G), where groups are scaled to that. `odd_group` is
-    the largest mean of a group where most groups have none. `std` is the deviation of the recomputed ones. NaN stands
-    for what cannot be told.
+    `correlation` is the best over the usual ways to compute them; whitening and scale do not change it. `reordered` is
+    the largest gap between both after sorting, in deviations: 0 for the same numbers in another order. `std` is the
+    deviation of the recomputed advantages. `other_groups` is the best correlation if rows are grouped in another way
+    than the dump says. `group_mean` is the largest |mean| of a group, in deviations. `group_bound` is the largest
+    |advantage| over (G - 1)/sqrt(G), the maximum for one of G numbers of mean 0 and unit deviation, if groups are
+    scaled to that. `odd_group` is the largest |mean| of a group, in deviations, if most groups are centred.
     """
 
     correlation: float
@@ -66,13 +65,13 @@ def recomputed_advantages(
 ) -> Recomputed | None:
     """Return how a dump's advantages agree with its rewards: by groups, else by generalised advantage estimation.
 
-    `rows` are those of one pass over the samples, or None for all. `discounts` are gamma and lambda, None where
-    they are not known; `grouped` tells that groups are whole. None where the dump does not hold what that takes.
+    `rows` marks the rows of one pass over the samples, None means all. `discounts` are gamma and lambda, None if
+    unknown; `grouped` says that groups are complete. The result is None if the dump lacks the arrays for it.
     """
     stored = batch.get("advantages")
     if stored is None or not stored.size or len(stored.shape) not in (1, 2):
         return None
-    if len(stored.shape) == 1:  # one advantage for each completion
+    if len(stored.shape) == 1:  # one advantage per completion
         stored = replace(stored, shape=(stored.size, 1), stride=(*stored.stride, 1))
     loaded = _Loaded(stored.shape, rows)
     advantages = loaded(stored)
@@ -84,14 +83,14 @@ def recomputed_advantages(
     if len(advantages) < LEAST_ROWS:
         return None
     if _one_each(advantages, keep):
-        found = _by_groups(batch, loaded, _firsts(advantages, keep), usable) if grouped else None
-        if found is not None:
-            return found
+        by_groups = _by_groups(batch, loaded, _firsts(advantages, keep), usable) if grouped else None
+        if by_groups is not None:
+            return by_groups
     return _by_estimation(batch, loaded, advantages, keep, usable, discounts)
 
 
 class _Loaded:
-    """Reads the rows of tensors that are looked at."""
+    """Reads the examined rows of tensors."""
 
     def __init__(self, shape: tuple[int, ...], rows: npt.NDArray[np.bool_] | None) -> None:
         self.shape = shape
@@ -99,7 +98,7 @@ class _Loaded:
         self.rows = None if rows is None or len(rows) != shape[0] else np.flatnonzero(rows[: self.head])
 
     def __call__(self, tensor: Tensor | None) -> Floats:
-        """Return the rows of a tensor of shape [rows], [rows, 1] or [rows, time]; empty for another shape."""
+        """Return the examined rows of a tensor, empty if it has another number of rows."""
         if tensor is None or not tensor.size or tensor.shape[0] != self.shape[0]:
             return np.empty(0)
         values = tensor.head(self.head)
@@ -107,20 +106,21 @@ class _Loaded:
 
 
 def _usable(advantages: Floats, keep: npt.NDArray[np.bool_]) -> tuple[Floats, Any, Any]:
+    """Return advantages and mask of the rows whose kept advantages are finite, and which rows these are."""
     with np.errstate(invalid="ignore"):
         usable = keep.any(axis=1) & np.isfinite(np.where(keep, advantages, 0)).all(axis=1)
     return np.where(keep, advantages, 0.0)[usable], keep[usable], usable
 
 
 def _one_each(advantages: Floats, keep: npt.NDArray[np.bool_]) -> bool:
-    """Tell whether every sample has one advantage for all its tokens."""
+    """Return whether every row has the same advantage for all its tokens."""
     low = np.where(keep, advantages, np.inf).min(axis=1)
     high = np.where(keep, advantages, -np.inf).max(axis=1)
     return bool((high - low).max() <= ALIKE * max(float(advantages[keep].std()), 1e-30))
 
 
 def _firsts(values: Floats, keep: npt.NDArray[np.bool_]) -> Floats:
-    """Return each row's value at its first token."""
+    """Return the value of each row at its first kept token."""
     first: Floats = values[np.arange(len(values)), keep.argmax(axis=1)]
     return first
 
@@ -138,11 +138,9 @@ def _by_groups(batch: Batch, loaded: _Loaded, stored: Floats, usable: npt.NDArra
     rewards = loaded(batch.get("rewards"))
     rewards = rewards[:, 0] if rewards.ndim == 2 else rewards
     known = rewards.shape == stored.shape and bool(np.isfinite(rewards).all())
-    found = (
-        _of_rewards(rewards, stored, place, size) if known else Recomputed(correlation=_NAN, reordered=_NAN, std=_NAN)
-    )
+    unknown = Recomputed(correlation=_NAN, reordered=_NAN, std=_NAN)
     return replace(
-        found,
+        _by_rewards(rewards, stored, place, size) if known else unknown,
         group_mean=float(np.abs(means - stored.mean()).max()) / spread if spread > 0 else math.nan,
         group_bound=group_bound(stored, place, size),
         odd_group=odd_group(stored, place, size),
@@ -150,7 +148,7 @@ def _by_groups(batch: Batch, loaded: _Loaded, stored: Floats, usable: npt.NDArra
 
 
 def centred_by(stored: Floats, groups: Floats) -> bool:
-    """Tell whether most groups of rows whose advantages vary have advantages without a mean."""
+    """Return whether advantages have a mean of 0 in most groups in which they vary."""
     _, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
     means = np.bincount(place, weights=stored) / counts
     spreads = np.sqrt(np.bincount(place, weights=(stored - means[place]) ** 2) / counts)
@@ -158,20 +156,20 @@ def centred_by(stored: Floats, groups: Floats) -> bool:
 
 
 def centred_in(stored: Floats, rewards: Floats, groups: Floats) -> bool:
-    """Tell whether advantages of rows are, in every group that varies, a multiple of rewards less their mean."""
+    """Return whether advantages are a multiple of rewards minus their mean in every group in which both vary."""
     if not np.isfinite(rewards).all() or len(np.unique(rewards)) < 2:
         return False
     _, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
     centred = rewards - (np.bincount(place, weights=rewards) / counts)[place]
     squares = [np.bincount(place, weights=one * other) for one, other in ((centred, centred), (stored, stored))]
-    held = np.bincount(place, weights=centred * stored)
+    products = np.bincount(place, weights=centred * stored)
     varied = (squares[0] > EPS) & (squares[1] > EPS)
-    near = held[varied] > (1 - EPS) * np.sqrt(squares[0][varied] * squares[1][varied])
+    near = products[varied] > (1 - EPS) * np.sqrt(squares[0][varied] * squares[1][varied])
     return int(varied.sum()) >= LEAST_GROUPS and bool(near.all())
 
 
 def _varied(stored: Floats, place: npt.NDArray[Any], size: int) -> tuple[Floats, Floats]:
-    """Return mean and deviation (of the sample) of the groups that vary; a group of one reward tells nothing."""
+    """Return means and sample deviations of the groups in which advantages vary."""
     means = np.bincount(place, weights=stored) / size
     spreads = np.sqrt(np.bincount(place, weights=(stored - means[place]) ** 2) / (size - 1))
     varied = spreads > EPS
@@ -179,17 +177,17 @@ def _varied(stored: Floats, place: npt.NDArray[Any], size: int) -> tuple[Floats,
 
 
 def _centred(stored: Floats, means: Floats) -> bool:
-    """Tell whether most groups are centred: leave-one-out scaling, or whitening of the batch, leaves few that are."""
+    """Return whether most groups are centred; leave-one-out baselines or whitening of the batch leave few that are."""
     return len(means) >= LEAST_GROUPS and float(np.quantile(np.abs(means), _MOST)) < _CENTRED * float(stored.std())
 
 
 def odd_group(stored: Floats, place: npt.NDArray[Any], size: int) -> float:
-    """Return the largest |mean| of a group, in deviations of all, where most groups have none; else NaN."""
+    """Return the largest |mean| of a group, in deviations of all advantages, or NaN unless most groups are centred."""
     means, _ = _varied(stored, place, size)
     return float(np.abs(means).max()) / float(stored.std()) if _centred(stored, means) else math.nan
 
 
-def _of_rewards(rewards: Floats, stored: Floats, place: npt.NDArray[Any], size: int) -> Recomputed:
+def _by_rewards(rewards: Floats, stored: Floats, place: npt.NDArray[Any], size: int) -> Recomputed:
     best = _best(stored, _group_variants(rewards, place))
     others = [
         _best(stored, _group_variants(rewards, other)).correlation
@@ -201,9 +199,9 @@ def _of_rewards(rewards: Floats, stored: Floats, place: npt.NDArray[Any], size: 
 
 
 def group_bound(stored: Floats, place: npt.NDArray[Any], size: int) -> float:
-    """Return the largest |advantage| over (G - 1)/sqrt(G) deviations of a group of G = `size`.
+    """Return the largest |advantage| over (G - 1)/sqrt(G) deviations of a group, where G is `size`.
 
-    NaN unless most groups are centred and have one and the same deviation of about 1, of the sample or the population.
+    NaN unless most groups are centred and have the same (sample or population) deviation of about 1.
     """
     means, spreads = _varied(stored, place, size)
     usual = float(np.median(spreads)) if _centred(stored, means) else math.nan
@@ -215,19 +213,20 @@ def group_bound(stored: Floats, place: npt.NDArray[Any], size: int) -> float:
 
 
 def _other_groups(rows: int, size: int) -> Iterator[Any]:
-    """Yield how rows may have been grouped by mistake: in blocks, or every so many."""
+    """Yield groupings that a mistake may produce: consecutive rows, or rows at equal distances."""
     at = np.arange(rows)
     yield at // size
     yield at % (rows // size)
 
 
 def _same_groups(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
+    """Return whether two numberings divide rows into the same groups."""
     pairs = len(np.unique(np.stack([one, other], axis=1), axis=0))
     return bool(pairs == len(np.unique(one)) == len(np.unique(other)))
 
 
 def _group_variants(rewards: Floats, place: npt.NDArray[Any]) -> Iterator[Floats]:
-    """Yield rewards less the mean of their group, as they are and over the group's deviation (Shao et al. 2024)."""
+    """Yield rewards minus their group's mean, the same over the group's deviation (Shao et al. 2024), and rewards."""
     counts = np.bincount(place)
     centred = rewards - (np.bincount(place, weights=rewards) / counts)[place]
     yield centred
@@ -257,8 +256,8 @@ def _by_estimation(
     for gamma in gammas:
         for decay in lambdas:
             estimate = estimated(rewards, values, keep, gamma, decay)
-            found = correlation(stored[keep], estimate[keep])
-            best = found if math.isnan(best) or abs(found) > abs(best) else best
+            match = correlation(stored[keep], estimate[keep])
+            best = match if math.isnan(best) or abs(match) > abs(best) else best
             gaps.append(_reordered(first, _firsts(estimate, keep)))
             spreads.append(float(estimate[keep].std()))
     known = [gap for gap in gaps if not math.isnan(gap)]
@@ -268,41 +267,42 @@ def _by_estimation(
 def estimated(rewards: Floats, values: Floats, keep: npt.NDArray[np.bool_], gamma: float, decay: float) -> Floats:
     """Return generalised advantage estimates (Schulman et al. 2015) of rows that end with their last kept token.
 
-    All arrays have shape [rows, time]; what is not kept is passed over.
+    All arrays have shape [rows, time]; tokens that are not kept are skipped and get 0.
     """
-    found = np.zeros_like(rewards)
+    estimates = np.zeros_like(rewards)
     following, running = np.zeros(len(rewards)), np.zeros(len(rewards))
     for at in range(rewards.shape[1] - 1, -1, -1):
         here = keep[:, at]
         delta = rewards[:, at] + gamma * following - values[:, at]
         running = np.where(here, delta + gamma * decay * running, running)
         following = np.where(here, values[:, at], following)
-        found[:, at] = np.where(here, running, 0.0)
-    return found
+        estimates[:, at] = np.where(here, running, 0.0)
+    return estimates
 
 
 def _best(stored: Floats, variants: Iterable[Floats]) -> Recomputed:
-    own = list(variants)
-    found = [(correlation(stored, one), _reordered(stored, one)) for one in own]
-    std = float(own[0].std())
-    known = [pair for pair in found if not math.isnan(pair[0])]
+    """Return the agreement with the variant that correlates best; `std` is that of the first variant."""
+    recomputed = list(variants)
+    pairs = [(correlation(stored, one), _reordered(stored, one)) for one in recomputed]
+    std = float(recomputed[0].std())
+    known = [pair for pair in pairs if not math.isnan(pair[0])]
     if not known:
         return Recomputed(correlation=math.nan, reordered=math.nan, std=std)
-    # The order of size may be kept by another way to compute them than the one that agrees best by chance.
+    # Another variant than the one that correlates best by chance may have the same numbers in another order.
     gaps = [gap for _, gap in known if not math.isnan(gap)]
     best = max(known, key=lambda pair: abs(pair[0]))[0]
     return Recomputed(correlation=best, reordered=min(gaps, default=math.nan), std=std)
 
 
 def correlation(one: Floats, other: Floats) -> float:
-    """Return the correlation of two columns, NaN where one of them does not vary."""
+    """Return the correlation of two columns, NaN if one of them is constant."""
     one, other = one - one.mean(), other - other.mean()
     size = math.sqrt(float(np.dot(one, one))) * math.sqrt(float(np.dot(other, other)))
     return float(np.dot(one, other)) / size if size > 0 else math.nan
 
 
 def _reordered(one: Floats, other: Floats) -> float:
-    """Return the largest gap between two sets in the order of size, both taken to mean 0 and deviation 1."""
+    """Return the largest gap between two columns after sorting, both scaled to mean 0 and deviation 1."""
     if not (one.std() > 0 and other.std() > 0):
         return math.nan
     ranked = [np.sort((values - values.mean()) / values.std()) for values in (one, other)]

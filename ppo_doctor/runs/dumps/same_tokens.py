@@ -1,4 +1,4 @@
-"""Compare log-probs of equal tokens: at other offsets, after equal prefixes, in other epochs or updates."""
+"""Compare log-probs of equal tokens: at other offsets, after equal prefixes, in several epochs or updates."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-#: Elements at the head of a dump that are looked at.
+#: Largest number of elements that are read from the beginning of an array.
 HEAD = 1 << 18
-#: Fewer pairs do not tell a correlation: its standard error would be above 0.071.
+#: Fewest pairs for a correlation; its standard error is then at most 0.071.
 LEAST_PAIRS = 200
-#: Offsets: neighbouring tokens, and usual numbers of environments whose rows alternate.
+#: Offsets that are tried: neighbouring tokens, and usual numbers of environments with alternating rows.
 OFFSETS = (1, 2, 3, 4, 8, 16, 32, 64, 128)
 
 
 def shift_gain(new: Tensor, old: Tensor, mask: Tensor | None = None) -> float | None:
-    """Return by how much the correlation of new and old log-probs is larger at another offset.
+    """Return how much larger the correlation of new and old log-probs is at another offset.
 
-    At most 0 where they agree best as they are. None for fewer than LEAST_PAIRS pairs, or where one does not vary.
-    Offset k means that new[i] goes with old[i + k].
+    The gain is at most 0 if they agree best without an offset. None for fewer than LEAST_PAIRS pairs, or if one is
+    constant. At offset k, new[i] is paired with old[i + k].
     """
     columns = _beginning(new), _beginning(old), None if mask is None else _beginning(mask) != 0
     here = _correlation_at(*columns, 0)
@@ -37,8 +37,8 @@ def shift_gain(new: Tensor, old: Tensor, mask: Tensor | None = None) -> float | 
         return None
     length = new.shape[-1] if len(new.shape) > 1 else new.size
     offsets = [k for size in OFFSETS if size < length for k in (size, -size)]
-    there = [found for k in offsets if not math.isnan(found := _correlation_at(*columns, k))]
-    return max(there) - here if there else None
+    shifted = [value for k in offsets if not math.isnan(value := _correlation_at(*columns, k))]
+    return max(shifted) - here if shifted else None
 
 
 def _beginning(tensor: Tensor) -> Floats:
@@ -60,17 +60,17 @@ def _correlation_at(new: Floats, old: Floats, keep: npt.NDArray[np.bool_] | None
     return float(np.corrcoef(one, other)[0, 1])
 
 
-#: Fewer repeated tokens than this do not tell a variance.
+#: Fewest repeated tokens for a variance.
 LEAST_REPEATED = 16
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def repeat_share(one: Tensor, other: Tensor, tokens: Tensor, group: Tensor, mask: Tensor | None = None) -> float | None:
-    """Return the variance of d = one - other among equal tokens after equal prefixes, over its variance among them all.
+    """Return the variance of d = one - other among equal tokens after equal prefixes, over that of all such tokens.
 
-    A difference of weights, temperature or position gives the same d to the same token in the same place: 0. Noise
-    of every pass, as of dropout, gives each its own: 1. `one`, `other` and `tokens` have shape [rows, time], `group`
-    is the prompt of each row. None where too few tokens repeat, or d does not vary.
+    A difference in weights, temperature or position is the same for the same token in the same place, which gives 0.
+    Noise of each forward pass, such as dropout, differs and gives 1. `one`, `other` and `tokens` have shape
+    [rows, time], `group` has the prompt of each row. None if too few tokens repeat, or d is constant.
     """
     if len(one.shape) != 2 or tokens.shape != one.shape or group.size != one.shape[0]:
         return None
@@ -85,17 +85,17 @@ def repeat_share(one: Tensor, other: Tensor, tokens: Tensor, group: Tensor, mask
 
 
 def prefixes(tokens: Floats, group: Floats) -> npt.NDArray[Any]:
-    """Return for each token a number that is equal for equal tokens after equal prefixes in one group."""
-    found = np.empty(tokens.shape, np.uint64)
+    """Return a hash for each token that is equal for equal tokens after equal prefixes in one group."""
+    hashes = np.empty(tokens.shape, np.uint64)
     state = _mixed(group.astype(np.int64).view(np.uint64))
     for at in range(tokens.shape[1]):
         state = _mixed(state ^ tokens[:, at].astype(np.int64).view(np.uint64))
-        found[:, at] = state
-    return found
+        hashes[:, at] = state
+    return hashes
 
 
 def _mixed(state: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Spread the bits of 64-bit numbers one to one, so that small numbers do not cancel each other (SplitMix64)."""
+    """Mix the bits of 64-bit numbers one to one, so that small numbers do not cancel each other (SplitMix64)."""
     with np.errstate(over="ignore"):
         state = state + _FACTOR
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -104,6 +104,7 @@ def _mixed(state: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _within(d: Floats, prefixes: npt.NDArray[Any]) -> float | None:
+    """Return the variance of d among equal prefixes over its variance among all repeated ones, None if unknown."""
     _, place, counts = np.unique(prefixes, return_inverse=True, return_counts=True)
     repeated = counts[place] > 1
     d, place = d[repeated], place[repeated]
@@ -119,18 +120,18 @@ def _within(d: Floats, prefixes: npt.NDArray[Any]) -> float | None:
     return float(np.sum((d - means[place]) ** 2) / freedom / spread) if freedom > 0 else None
 
 
-#: Elements at the head of a dump that are looked at.
+#: Largest number of elements that are followed through epochs.
 MOST_FOLLOWED = 1 << 19
-#: Changes below this (nats) are rounding.
+#: Changes of a smaller deviation (nats) are rounding.
 ROUNDING = 1e-5
 
 
 def change_correlation(new: Tensor, old: Tensor, cells: Cells, mask: Tensor | None = None) -> float | None:
-    """Return the correlation of the changes of new log-probs, token by token, from one epoch to the next two.
+    """Return the correlation between successive changes of new log-probs, token by token, over three epochs each.
 
-    A policy that moves on repeats the sign of its changes; noise that every pass draws anew takes the last one back:
-    -0.5. Samples are known again by their old log-probs, which are the same bits in every epoch. `new` and `old` have
-    shape [rows, time]. None for fewer than three epochs, or pairs than LEAST_PAIRS.
+    A policy that keeps moving repeats the sign of its changes; independent noise of each forward pass gives -0.5.
+    Samples are identified by their old log-probs, which are bitwise equal in every epoch. `new` and `old` have shape
+    [rows, time]. None for fewer than three epochs or fewer than LEAST_PAIRS pairs.
     """
     epochs = np.unique(cells.epochs)
     if len(new.shape) != 2 or len(cells.epochs) != new.shape[0] or len(epochs) < 3:
@@ -149,48 +150,49 @@ def change_correlation(new: Tensor, old: Tensor, cells: Cells, mask: Tensor | No
         inside = keep[a] & keep[b] & keep[c]
         earlier.append((n[b] - n[a])[inside])
         later.append((n[c] - n[b])[inside])
-    return _of_changes(np.concatenate(earlier), np.concatenate(later)) if earlier else None
+    return _uncentred_correlation(np.concatenate(earlier), np.concatenate(later)) if earlier else None
 
 
 def _numbered_rows(old: Floats) -> npt.NDArray[np.int64]:
-    """Return a number per row that is equal for rows of the same bits."""
+    """Return a number for each row that is equal for rows of the same bits."""
     whole = np.ascontiguousarray(old).view(np.dtype((np.void, old.dtype.itemsize * old.shape[1]))).ravel()
     return np.asarray(np.unique(whole, return_inverse=True)[1], np.int64)
 
 
 def _by_sample(known: npt.NDArray[np.int64], inside: npt.NDArray[np.bool_]) -> dict[int, int]:
-    """Return sample → row for the samples that stand once among some rows."""
+    """Return sample → row for the samples that occur exactly once among the rows inside."""
     rows = np.flatnonzero(inside)
     samples, first, counts = np.unique(known[rows], return_index=True, return_counts=True)
     alone = counts == 1
     return dict(zip(samples[alone].tolist(), rows[first[alone]].tolist(), strict=True))
 
 
-def _of_changes(one: Floats, other: Floats) -> float | None:
+def _uncentred_correlation(one: Floats, other: Floats) -> float | None:
+    """Return the cosine of two columns of changes, None for few of them or for mere rounding."""
     if len(one) < LEAST_PAIRS or max(float(np.std(one)), float(np.std(other))) < ROUNDING:
         return None
     size = math.sqrt(float(np.dot(one, one)) * float(np.dot(other, other)))
     return float(np.dot(one, other)) / size if size > 0 else None
 
 
-#: Fewer tokens that two updates have in common do not tell a change.
+#: Fewest common tokens of two updates for a change.
 LEAST_COMMON = 8
-#: Tokens of an update that are kept.
+#: Largest number of tokens of an update that are kept.
 MOST_KEPT = 1 << 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SamplerLogProbs:
-    """The sampler's log-probs of tokens: `keys` are equal for equal tokens after equal prefixes, `values` in nats."""
+    """Log-probs of the sampler: `keys` are equal for equal tokens after equal prefixes, `values` are in nats."""
 
     keys: npt.NDArray[np.uint64]
     values: npt.NDArray[np.float64]
 
 
 def sampler_log_probs(batch: Batch, cells: Cells | None, mask: Tensor | None) -> SamplerLogProbs | None:
-    """Return the sampler's log-probs in the first epoch by prompt and tokens; None where the dump lacks any of these.
+    """Return the sampler's log-probs in the first epoch by prompt and tokens, None if the dump lacks any of these.
 
-    The old log-probs are the sampler's where no others are there.
+    Without log-probs of the sampler, the old log-probs are used.
     """
     sampler, tokens, prompt = batch.get("rollout_log_prob", "old_log_prob"), batch.get("tokens"), batch.prompt
     if sampler is None or tokens is None or prompt is None or len(sampler.shape) != 2 or not sampler.shape[1]:
@@ -209,26 +211,28 @@ def sampler_log_probs(batch: Batch, cells: Cells | None, mask: Tensor | None) ->
 
 
 def _numbered(prompt: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return one number per row for prompts that are told by one, or by their tokens."""
+    """Return one number per row for prompts that are given as a number or as tokens."""
     if prompt.ndim == 1:
         return prompt
     flat = prompt.reshape(len(prompt), -1)
-    return (prefixes(flat, np.zeros(len(flat)))[:, -1] >> np.uint64(12)).astype(np.float64)  # which it holds exactly
+    return (prefixes(flat, np.zeros(len(flat)))[:, -1] >> np.uint64(12)).astype(
+        np.float64
+    )  # 52 bits, which float64 represents exactly
 
 
 def _bounded(keys: npt.NDArray[np.uint64], values: npt.NDArray[np.float64]) -> SamplerLogProbs:
-    """Keep each key once; those with the smallest keys, so that two updates keep the same ones."""
+    """Return at most MOST_KEPT log-probs, one for each key; the smallest keys, so that all updates keep the same."""
     kept, first = np.unique(keys, return_index=True)
     return SamplerLogProbs(keys=kept[:MOST_KEPT], values=values[first[:MOST_KEPT]])
 
 
 def joined_updates(parts: Sequence[SamplerLogProbs]) -> SamplerLogProbs:
-    """Return the sampler's log-probs in several files of one update."""
+    """Return the sampler's log-probs of several files of one update together."""
     return _bounded(np.concatenate([part.keys for part in parts]), np.concatenate([part.values for part in parts]))
 
 
 def rms_change(earlier: SamplerLogProbs, later: SamplerLogProbs) -> float:
-    """Return the root mean square of the change of log-probs of common tokens, in nats; NaN where they are few."""
+    """Return the root mean square change of log-probs of common tokens, in nats; NaN if fewer than LEAST_COMMON."""
     _, at, there = np.intersect1d(earlier.keys, later.keys, assume_unique=True, return_indices=True)
     if len(at) < LEAST_COMMON:
         return math.nan
