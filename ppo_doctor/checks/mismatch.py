@@ -140,7 +140,7 @@ def _beyond_an_interval(view: RunView, first: float, gap: int) -> bool:
 def reference_first(view: RunView) -> Fact | None:
     """Return the KL to the reference before the first step, which is 0 if training starts at the reference.
 
-    None if it is below -0.01, which no KL is: its samples are another policy's. None for a run resumed from a checkpoint.
+    None if it is below -0.01, because the samples are then another policy's; None for a run resumed from a checkpoint.
     """
     if any(note.event == "resumed" for note in view.run.notes):
         return None
