@@ -173,9 +173,8 @@ def _table(page: Page, table: Table, cut: Cut) -> None:
     rows = table.rows[: cut.rows]
     keys = ["step", *(key_of(row.name, row.key) for row in rows)]
     label = max(map(columns, keys))
-    named = cut.names and any(
-        step.name == "onset" for step in table.key_steps
-    )  # "start", "middle" and "end" need no names
+    # Start, middle and end need no names.
+    named = cut.names and any(step.name == "onset" for step in table.key_steps)
     shown = list(range(len(table.key_steps)))
     cells = _cells(table, rows)
     widths = [max((columns(line[i]) for line in cells[0 if named else 1 :]), default=0) for i in range(len(cells[0]))]
