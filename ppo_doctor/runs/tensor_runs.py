@@ -222,7 +222,7 @@ def _series(records: Sequence[Measured]) -> dict[str, Series]:
             values=values,
             unit=unit(name),
             # Statistics are taken in float64 of log-probs that were computed in float32.
-            resolution=Resolution(rounding=arrays.of(name, estimator, None, values)),
+            resolution=Resolution(rounding=arrays.rounding_of(name, estimator, None, values)),
             estimator=estimator,
             how="computed",
         )
