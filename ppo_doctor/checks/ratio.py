@@ -303,7 +303,7 @@ def kl_over_noise(view: RunView) -> Series | None:
     """Return |KL| of an update over what float32 rounding alone makes of two equal policies, per record.
 
     A log-prob of size h, for which entropy stands, carries half a float32 unit of h per rounding, so that log-ratios
-    scatter by `rounding.LOG_RATIO`·max(1, h). None for a log that rounds more coarsely than that.
+    scatter by `arrays.LOG_RATIO`·max(1, h). None for a log that rounds more coarsely than that.
     """
     size = view.series("kl_size")
     if size is None:
