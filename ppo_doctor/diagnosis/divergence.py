@@ -286,8 +286,8 @@ def _noise(side: FloatArray) -> float:
 
 def _lasting(apart: BoolArray) -> int | None:
     """Return the first record that is apart and from which on `FOR_GOOD` of at least three records are, or None."""
-    behind = np.cumsum(apart[::-1])[::-1] / np.arange(len(apart), 0, -1)
-    starts = np.flatnonzero(apart & (behind >= FOR_GOOD))
+    share_apart = np.cumsum(apart[::-1])[::-1] / np.arange(len(apart), 0, -1)
+    starts = np.flatnonzero(apart & (share_apart >= FOR_GOOD))
     if not len(starts) or len(apart) - starts[0] < 3:
         return None
     return int(starts[0])

@@ -57,7 +57,7 @@ class Facet:
         return max((witness.strength for witness in self.witnesses), default=0)
 
     @property
-    def speaking(self) -> tuple[Witness, ...]:
+    def supporting(self) -> tuple[Witness, ...]:
         """Return the evidence for the value, the strongest first."""
         own = [witness for witness in self.witnesses if witness.value == self.value]
         return tuple(sorted(own, key=lambda witness: -witness.strength))
@@ -70,7 +70,7 @@ class Facet:
     @property
     def says(self) -> str:
         """Return the evidence for and against the value in words."""
-        own, other = ("; ".join(w.says for w in witnesses) for witnesses in (self.speaking, self.contradicting))
+        own, other = ("; ".join(w.says for w in witnesses) for witnesses in (self.supporting, self.contradicting))
         return "; against it: ".join(part for part in (own, other) if part)
 
 

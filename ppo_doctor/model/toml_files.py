@@ -26,8 +26,8 @@ def loads(text: str) -> dict[str, Any]:
         ValueError: it is not TOML, or has a key of more than `MOST_PARTS` parts; the message names the line.
         RecursionError: it is nested too deeply.
     """
-    if found := _LONG_KEY.search(text):
-        line = text.count("\n", 0, found.start()) + 1
+    if match := _LONG_KEY.search(text):
+        line = text.count("\n", 0, match.start()) + 1
         raise ValueError(f"a key of more than {MOST_PARTS} parts (at line {line})")
     import tomllib  # not needed if a compiled pack is available
 

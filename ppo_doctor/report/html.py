@@ -13,7 +13,6 @@ from ppo_doctor.report.phrases import (
     MARKS,
     UNIT,
     apart,
-    behind,
     by_gravity,
     causes_of,
     chance,
@@ -23,6 +22,7 @@ from ppo_doctor.report.phrases import (
     finding_says,
     first_action,
     flowing,
+    relation_to_leader,
     short,
     weighed,
     wrong,
@@ -290,7 +290,7 @@ def _account(cause: RankedCause, diagnosis: Diagnosis) -> Markup:
     prior = _amount(decibels(cause.prior_db), text("prior"), text("how common this cause is"))
     total = _amount(decibels(cause.score_db), text("sum"), text(chance(cause.probability)), cls="sum")
     rows = (prior, *map(_weighed, weighed(cause)), total)
-    far = behind(diagnosis, cause)
+    far = relation_to_leader(diagnosis, cause)
     about = f"{cause.confidence}{'' if cause.benign else f', {cause.severity.value}'}{f', {far}' if far else ''}"
     head = el("p", el("strong", text(flowing(cause.title))), text(f" ({about}) "), code(cause.id), cls="of-account")
     caption = f"Account of {flowing(cause.id)}, in {UNIT}"

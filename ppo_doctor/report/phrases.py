@@ -213,7 +213,7 @@ def gravity(diagnosis: Diagnosis) -> tuple[int, int]:
     return VERDICTS[diagnosis.verdict], min(ranks, default=len(Severity))
 
 
-def behind(diagnosis: Diagnosis, cause: RankedCause) -> str:
+def relation_to_leader(diagnosis: Diagnosis, cause: RankedCause) -> str:
     """Return how a cause relates to the leading cause of its problem: root, consequence, or its distance in dB.
 
     The text is empty for a leading cause.

@@ -20,7 +20,6 @@ from ppo_doctor.report.phrases import (
     SEVERITY_STYLE,
     UNIT,
     VERDICT_STYLE,
-    behind,
     bound,
     capital,
     chance,
@@ -30,6 +29,7 @@ from ppo_doctor.report.phrases import (
     finding_says,
     flowing,
     listed,
+    relation_to_leader,
     remedy_says,
     sentence,
     settings_only,
@@ -332,7 +332,7 @@ class _Causes:
         """Return the confidence, severity and id of a cause, its onset, and its relation to the leading cause."""
         since = f" · {bound(f'since step {cause.onset_step}')}" if cause.onset_step is not None else ""
         severity = () if cause.benign else (" · ", Span(cause.severity.value, SEVERITY_STYLE.get(cause.severity, "")))
-        far = behind(self.diagnosis, cause)
+        far = relation_to_leader(self.diagnosis, cause)
         return (cause.confidence, *severity, " · ", Span(plain(cause.id), "cyan"), since, f" · {far}" if far else "")
 
     def _labelled(self, first: str, others: str, lines: Sequence[str]) -> None:

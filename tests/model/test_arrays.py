@@ -197,7 +197,9 @@ def test_half_a_square_of_rounding_is_far_smaller_than_rounding():
 
 def test_the_log_probs_of_a_whole_answer_are_held_more_coarsely():
     nothing = np.zeros(0)
-    assert arrays.rounding_of("ref_kl", "k1", "sum over tokens", nothing) > arrays.rounding_of("ref_kl", "k1", None, nothing)
+    assert arrays.rounding_of("ref_kl", "k1", "sum over tokens", nothing) > arrays.rounding_of(
+        "ref_kl", "k1", None, nothing
+    )
 
 
 def test_numbers_a_float32_bit_apart_are_the_same():

@@ -232,8 +232,8 @@ def _values(text: str, keys: Sequence[str], names: Sequence[str]) -> list[tuple[
         cells = list(pairwise(starts))
         wanted = [cells[i] for i, name in enumerate(names) if name in keys and i < len(cells)]
         return [(start, end - 1) for start, end in wanted] if len(cells) == len(names) and '"' not in text else []
-    found = sorted((match.start(), match.end()) for key in keys if (match := _places_pair(key).search(text)))
-    return [pair for i, pair in enumerate(found) if i == 0 or pair[0] >= found[i - 1][1]]
+    pairs = sorted((match.start(), match.end()) for key in keys if (match := _places_pair(key).search(text)))
+    return [pair for i, pair in enumerate(pairs) if i == 0 or pair[0] >= pairs[i - 1][1]]
 
 
 def _places_pair(key: str) -> re.Pattern[str]:
