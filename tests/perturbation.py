@@ -33,7 +33,7 @@ def scaled(values, rng):
 
 def nudged(series, rng):
     """Take what is exactly at identity, of a quantity that is computed in float32, off it by as much as that may."""
-    resolution = arrays.of(series.name, series.estimator, series.aggregation, np.zeros(0))
+    resolution = arrays.rounding_of(series.name, series.estimator, series.aggregation, np.zeros(0))
     signs = rng.choice([-1.0, 1.0], len(series.values))
     if POSITIVE.search(f"{series.name} {series.estimator}"):
         signs = np.abs(signs)
@@ -46,7 +46,7 @@ def perturbed(series, rng):
     values = scaled(series.values, rng)
     if series.resolution.exact:
         values = nudged(replace(series, values=values), rng)
-    least = arrays.of(series.name, series.estimator, series.aggregation, values)
+    least = arrays.rounding_of(series.name, series.estimator, series.aggregation, values)
     return replace(series, values=values, resolution=replace(series.resolution, rounding=least))
 
 

@@ -154,7 +154,7 @@ def _one(name: str, points: list[float | None], case: Mapping[str, Any], axes: d
     canonical = detection.profile("canonical").metrics
     spec = known.get(name) or canonical.get(name) or MetricProfile(name=name, keys=(name,))
     values = np.array([math.nan if v is None else v for v in points if v is not None], dtype=np.float64)
-    least = arrays.of(name, spec.estimator, spec.aggregation, values)
+    least = arrays.rounding_of(name, spec.estimator, spec.aggregation, values)
     return Series(
         name=name,
         raw=name,

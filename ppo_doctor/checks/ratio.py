@@ -310,7 +310,7 @@ def kl_over_noise(view: RunView) -> Series | None:
     size = view.series("kl_size")
     if size is None:
         return None
-    floor = arrays.of_kl(size.estimator, arrays.LOG_RATIO * np.maximum(1.0, _log_prob(view, size)))
+    floor = arrays.rounding_of_kl(size.estimator, arrays.LOG_RATIO * np.maximum(1.0, _log_prob(view, size)))
     if size.resolution.absolute > float(floor.min()):
         return None
     raw = f"{size.says or size.raw} over float32 rounding"

@@ -173,7 +173,7 @@ statistic("rollout_logp_diff", "rollout_kl", name="rollout_engine")(_facet("roll
 
 
 def _as_fact(facet: Facet, value: ConfigValue, name: str, unit: str = "") -> Fact:
-    first, kind = facet.speaking[0], FACETS[facet.name][facet.value or ""]
+    first, kind = facet.supporting[0], FACETS[facet.name][facet.value or ""]
     says = f"{facet.says}: {'samples are ' if facet.name == 'samples' else ''}{kind}"
     return Fact(name=name, value=value, how="observed", unit=unit, source=first.source, says=says)
 

@@ -33,7 +33,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "frameworks": ("name", "framework", "algorithm"),
     "metrics": ("metric", "unit", "meaning"),
 }
-#: Findings whose cases the page of a cause shows, and characters of a drawing.
+#: The most findings whose cases the page of a cause shows, and the width of a drawing in characters.
 MOST_FINDINGS, DRAWN = 3, 20
 HOW_TO = "`docs/how-to-log.md` has the lines that log the five most useful numbers in each trainer."
 _CODE_OR_TAG = re.compile(r"`[^`]*`|<")
@@ -141,7 +141,7 @@ def _example(rule: Rule, case: Mapping[str, Any]) -> str:
     from ppo_doctor.checks.cases import run_case
 
     finding = run_case(rule, case).finding
-    # A case is no file: the places of its numbers mean nothing to a reader.
+    # A case is not a file, so the places of its numbers mean nothing to a reader.
     placeless = tuple(replace(evidence, source=None) for evidence in finding.evidence)
     because = finding.reason if finding.status == "skipped" else says(replace(finding, evidence=placeless))
     inputs = "; ".join(_inputs(case))

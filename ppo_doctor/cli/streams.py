@@ -57,8 +57,8 @@ class Output(io.TextIOWrapper):
 def prepare() -> None:
     """Replace the standard streams of this process by ones that can be used in any case.
 
-    Characters that their encoding lacks are written as escapes. A stream that was closed can be neither read nor
-    written, and whoever tries gets an error.
+    Characters that their encoding lacks are written as escapes. Reading or writing a stream that was closed raises an
+    error.
     """
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY), encoding="utf-8")
@@ -69,7 +69,7 @@ def prepare() -> None:
 def _stream(given: TextIO | None, number: int, *, required: bool) -> TextIO:
     terminal = given is not None and given.isatty()
     if given is not None and terminal and os.name == "nt":
-        return given  # Python writes to a console of Windows in its own way: it is never full, and its reader stays
+        return given  # a Windows console is never full or closed, and Python writes to it in a special way
     if given is None:
         number = os.open(os.devnull, os.O_RDONLY)
     return Output(

@@ -1,4 +1,4 @@
-"""Group seeds of one configuration, and find the step from which metrics of two groups differ."""
+"""Group runs by configuration, and find the step from which metrics of two groups differ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import BoolArray, FloatArray, IntArray, Run
     from ppo_doctor.model.words import ConfigValue
 
-#: Settings in which seeds of one configuration differ: the seed, and what names or dates a run.
+#: Matches settings in which runs of one configuration differ: the seed, names, paths and dates of a run.
 _OWN = re.compile(
     r"(?:^|[._/-])(?:\w*seed\w*|(?:run|exp|experiment|job|log|output|save|wandb|tensorboard|logging|checkpoint)"
     r"[._-]?(?:name|id|dir|path|folder|group|root|log)|exp|name|timestamp|date|time|hostname|pid|start[._-]?time)$",
@@ -26,19 +26,19 @@ _OWN = re.compile(
 
 
 def is_own(key: str) -> bool:
-    """Tell whether a setting belongs to one run rather than to its configuration."""
+    """Return whether a setting belongs to a single run rather than to its configuration."""
     return _OWN.search(key) is not None
 
 
 def shared(config: dict[str, ConfigValue]) -> frozenset[tuple[str, str]]:
-    """Return the settings that seeds of one configuration have in common."""
+    """Return the settings that runs of one configuration have in common, as (key, value) pairs."""
     return frozenset((key, repr(value)) for key, value in config.items() if not is_own(key))
 
 
 def grouped(judged: Sequence[tuple[Run, Diagnosis]]) -> list[list[tuple[Run, Diagnosis]]]:
-    """Return runs by configuration, in the order in which configurations first appear.
+    """Return runs grouped by framework and configuration, in the order in which these first appear.
 
-    Runs without any configuration are taken to belong together: whoever asks for groups says so.
+    Runs without any configuration form one group.
     """
     groups: dict[tuple[str, frozenset[tuple[str, str]]], list[tuple[Run, Diagnosis]]] = {}
     for run, diagnosis in judged:
@@ -46,22 +46,22 @@ def grouped(judged: Sequence[tuple[Run, Diagnosis]]) -> list[list[tuple[Run, Dia
     return list(groups.values())
 
 
-#: A gap counts beyond this many standard deviations of what both sides wander from record to record.
+#: Two sides are apart if their gap exceeds this many standard deviations of the noise of both.
 NOISES = 4.0
-#: It also has to be beyond this many standard deviations of a walk that diffuses as the gap itself does.
+#: The gap also has to exceed this many standard deviations of a random walk that diffuses as the gap does.
 WALKS = 3.0
-#: Where a setting acts, the level has to differ by this many of its Allan deviations.
+#: For a metric on which a setting acts, the level has to differ by this many of its Allan deviations.
 LEVELS = 4.0
-#: Lags, and averages, reach up to this share of the records. A single jump of the gap is what we look for: it touches
-#: one lag in seven of the longest, and one in five pairs of neighbouring averages, and may not count as its spread.
+#: The longest lag, and the longest averages, as shares of the records. A single jump of the gap affects one in seven of
+#: the longest lags and one in five pairs of neighbouring averages, few enough not to count as the spread of the gap.
 LONGEST, WIDEST = 1 / 8, 1 / 12
-#: Quantile of squared jumps that stands for their variance, and its value for a normal variable.
+#: The variance of jumps is estimated by this quantile of their squares, divided by its value for a standard normal.
 QUANTILE, CHI_SQUARE = 0.75, 1.3233
-#: A gap below this share of the larger value is none, however quiet the metric.
+#: A gap below this share of the larger value does not count, however little noise the metric has.
 LEAST_SHARE = 0.02
-#: From the step of parting on, at least this share of the records has to be apart.
+#: From the step of divergence on, at least this share of the records has to be apart.
 FOR_GOOD = 0.9
-#: Fewer common records tell nothing.
+#: The fewest common records from which a divergence can be found.
 LEAST_RECORDS = 5
 #: Clocks and counters, which differ between any two runs.
 _IDLE = frozenset(
@@ -73,39 +73,35 @@ _IDLE = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """A metric that parts: from which step, and the median of each side from there on."""
+    """A metric that differs from `step` on, with the median of each side from there on."""
 
     metric: str
     step: int
     a: float
     b: float
-    #: whether it was looked for because a setting that differs acts on it
+    #: whether only the weaker test of its level found it, which is for metrics on which a setting that differs acts
     expected: bool = False
 
 
 def divergences(
     a: Sequence[Run], b: Sequence[Run], expected: Collection[str] = (), exact: Collection[str] = ()
 ) -> tuple[Divergence, ...]:
-    """Return the metrics that part, in the order in which they do.
+    """Return the metrics in which two sides differ from some step on, the earliest first.
 
-    `expected` are metrics on which a setting acts that differs; `exact` are settings in force, which do not wander.
+    `expected` names metrics on which a setting that differs acts; `exact` names settings in force, which have no noise.
     """
-    names = [name for name in METRICS if name not in _IDLE and _held(name, a) and _held(name, b)]
-    found = [_parting(name, a, b, expected=name in expected, exact=name in exact) for name in names]
-    return tuple(sorted(filter(None, found), key=lambda divergence: divergence.step))
+    names = [n for n in METRICS if n not in _IDLE and all(n in r.series and len(r.series[n]) for r in (*a, *b))]
+    candidates = [_divergence(name, a, b, expected=name in expected, exact=name in exact) for name in names]
+    return tuple(sorted(filter(None, candidates), key=lambda divergence: divergence.step))
 
 
-def _held(name: str, runs: Sequence[Run]) -> bool:
-    return all(name in run.series and len(run.series[name]) for run in runs)
-
-
-def _parting(name: str, a: Sequence[Run], b: Sequence[Run], *, expected: bool, exact: bool) -> Divergence | None:
+def _divergence(name: str, a: Sequence[Run], b: Sequence[Run], *, expected: bool, exact: bool) -> Divergence | None:
     steps = _common_steps(name, [*a, *b])
     if len(steps) < LEAST_RECORDS:
         return None
     left, right = (np.stack([_at(run, name, steps) for run in side]) for side in (a, b))
     if _counts(left) and _counts(right):
-        # The gap of two counters grows with every record; what can part is how fast they count.
+        # The gap of two counters grows with every record, so their increments are compared.
         left, right, steps = np.diff(left, axis=1), np.diff(right, axis=1), steps[1:]
     start = first_apart(left, right, wander=not exact)
     looked_for = start is None and expected
@@ -123,13 +119,13 @@ def _parting(name: str, a: Sequence[Run], b: Sequence[Run], *, expected: bool, e
 
 
 def _counts(side: FloatArray) -> bool:
-    """Tell whether a metric is a counter: whole numbers that never fall, and rise more often than not."""
+    """Return whether a metric is a counter: whole numbers that never fall and mostly rise."""
     jumps = np.diff(side, axis=1)
     return bool(np.array_equal(side, np.round(side)) and (jumps >= 0).all() and (jumps > 0).mean() > 0.5)
 
 
 def _common_steps(name: str, runs: Sequence[Run]) -> IntArray:
-    """Return the steps that every run has; runs that count differently have few or none in common."""
+    """Return the steps at which every run has a record of a metric."""
     common = np.unique(runs[0].series[name].axis.steps)
     for run in runs[1:]:
         common = np.intersect1d(common, run.series[name].axis.steps)
@@ -137,7 +133,7 @@ def _common_steps(name: str, runs: Sequence[Run]) -> IntArray:
 
 
 def _at(run: Run, name: str, steps: IntArray) -> FloatArray:
-    """Return the mean of a run's records at each step; a step of several minibatches has several."""
+    """Return the mean of a run's records at each step; there are several if each minibatch is logged."""
     series = run.series[name]
     keep = np.isin(series.axis.steps, steps)
     place = np.searchsorted(steps, series.axis.steps[keep])
@@ -148,13 +144,14 @@ def _at(run: Run, name: str, steps: IntArray) -> FloatArray:
 
 
 def first_apart(a: FloatArray, b: FloatArray, *, wander: bool = True) -> int | None:
-    """Return the first record from which two sides (seeds × records) stay apart; finite against not counts as apart.
+    """Return the first record from which two sides [seeds, records] stay apart, or None.
 
-    Without `wander` a gap counts as soon as it is no rounding.
+    A finite and a non-finite value are apart. Without `wander` the noise of the sides is ignored, and every gap beyond
+    `LEAST_SHARE` counts.
     """
     left, right, finite = _means(a, b)
     gap = np.abs(left - right)
-    # A run without any noise, such as a schedule, still has the rounding of its numbers.
+    # Values without noise, such as those of a schedule, are still rounded.
     bound = LEAST_SHARE * np.maximum(np.abs(left), np.abs(right))
     if wander:
         noise = np.full(len(gap), NOISES * np.hypot(_noise(a), _noise(b)))
@@ -165,9 +162,9 @@ def first_apart(a: FloatArray, b: FloatArray, *, wander: bool = True) -> int | N
 
 
 def _stuck(side: FloatArray, other: FloatArray) -> BoolArray:
-    """Return the records in which a side stays at one number for half the run or more, and the other is elsewhere.
+    """Return where a side stays at one value for at least half the run and differs from the other side, which varies.
 
-    A metric that died needs no noise to tell: 0 in every record is no low value of what varies.
+    A constant side, such as 0 in every record, is apart from a varying one even if it is within its noise.
     """
     changes = np.flatnonzero(np.diff(side))
     start = int(changes[-1]) + 1 if len(changes) else 0
@@ -178,10 +175,7 @@ def _stuck(side: FloatArray, other: FloatArray) -> BoolArray:
 
 
 def _means(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Return both sides' means over seeds, 0 where either is not finite, and where they can be compared.
-
-    Both sides broken in one record is no difference.
-    """
+    """Return both means over seeds, 0 where either is not finite, and where both or neither of them are finite."""
     left, right = a.mean(axis=0), b.mean(axis=0)
     finite = np.isfinite(left) & np.isfinite(right)
     alike: BoolArray = np.isfinite(left) == np.isfinite(right)
@@ -189,10 +183,10 @@ def _means(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, BoolAr
 
 
 def _walked(gap: FloatArray) -> FloatArray:
-    """Return how far a gap may have diffused by each record: one standard deviation.
+    """Return one standard deviation of how far a gap may have diffused by each record.
 
-    The squared jumps over short lags grow as lag ** exponent: 0 for noise around a level, 1 for a random walk. What is
-    steeper is smooth rather than random, and is taken for a walk.
+    The squared jumps over short lags grow as lag ** exponent: 0 for noise around a level, 1 for a random walk. Steeper
+    growth, as of a smooth curve, counts as 1.
     """
     longest = max(int(len(gap) * LONGEST), 1)
     shortest = max(longest // 4, 1)
@@ -208,17 +202,17 @@ def _spread(jumps: FloatArray) -> float:
 
 
 def _exponent(near: float, far: float, shortest: int, longest: int, *, least: float) -> float:
-    """Return how a variance grows from one lag to another, within what noise and walks do."""
+    """Return the exponent with which a variance grows from one lag to another, between `least` and 1."""
     if shortest == longest or near <= 0 or far <= 0:
         return 1.0
     return float(np.clip(np.log(far / near) / np.log(longest / shortest), least, 1.0))
 
 
 def other_level(a: FloatArray, b: FloatArray) -> int | None:
-    """Return the first record from which two sides differ in level, by the Allan variance of their relative gap.
+    """Return the first record from which the levels of two sides differ, by the Allan variance of their relative gap.
 
-    The Allan variance of averages is free of their level: it falls as 1/length for noise and grows for a walk, so that
-    it tells how well the mean over the rest of the run is known (Allan 1966).
+    The Allan variance of averages does not depend on their level. It falls as 1/length for noise and grows for a random
+    walk, and thus gives the uncertainty of the mean over the rest of the run (Allan 1966). None if they do not differ.
     """
     left, right, alike = _means(a, b)
     window = max(int(len(left) * WIDEST), 1)
@@ -240,7 +234,7 @@ def other_level(a: FloatArray, b: FloatArray) -> int | None:
 
 
 def _between(side: FloatArray) -> float:
-    """Return the standard deviation of a side's level that its seeds show, 0 for a single seed."""
+    """Return the standard error of the level of a side from its seeds, 0 for a single seed."""
     return float(side.mean(axis=1).std(ddof=1) / np.sqrt(len(side))) if len(side) > 1 else 0.0
 
 
@@ -249,7 +243,7 @@ def _unsure(gap: FloatArray, length: int, window: int) -> float:
     shortest = max(window // 4, 1)
     far, near = _allan(gap, window), _allan(gap, shortest)
     exponent = _exponent(near, far, shortest, window, least=-1.0)
-    # A walk that begins before the stretch is further off than one that begins with it: three times in variance.
+    # A walk that begins before the stretch has up to three times the variance of one that begins with it.
     reach, before = (length, 1.0) if exponent <= 0 else (len(gap), 1 + 2 * exponent)
     return float(max(np.sqrt(far * before * (reach / window) ** exponent), np.finfo(float).tiny))
 
@@ -261,7 +255,7 @@ def _allan(values: FloatArray, length: int) -> float:
 
 
 def _averaged(values: FloatArray, window: int) -> FloatArray:
-    """Return the running mean over a window, the ends continued."""
+    """Return the running mean over a window; the first and last values are repeated at the ends."""
     padded = np.pad(values, (window // 2, window - 1 - window // 2), mode="edge")
     mean: FloatArray = np.convolve(padded, np.full(window, 1 / window), mode="valid")
     return mean
@@ -277,7 +271,7 @@ def _smoothed(values: FloatArray) -> FloatArray:
 
 
 def _noise(side: FloatArray) -> float:
-    """Return how far a side wanders: between records of a run, and between its seeds."""
+    """Return the standard deviation of the mean of a side: its scatter between records and between seeds."""
     with np.errstate(invalid="ignore"):
         jumps = np.diff(side, axis=1)
     finite = jumps[np.isfinite(jumps)]
@@ -291,9 +285,9 @@ def _noise(side: FloatArray) -> float:
 
 
 def _lasting(apart: BoolArray) -> int | None:
-    """Return the first record that is apart and from which at least nine in ten are, with three or more to tell."""
-    behind = np.cumsum(apart[::-1])[::-1] / np.arange(len(apart), 0, -1)
-    starts = np.flatnonzero(apart & (behind >= FOR_GOOD))
+    """Return the first record that is apart and from which on `FOR_GOOD` of at least three records are, or None."""
+    share_apart = np.cumsum(apart[::-1])[::-1] / np.arange(len(apart), 0, -1)
+    starts = np.flatnonzero(apart & (share_apart >= FOR_GOOD))
     if not len(starts) or len(apart) - starts[0] < 3:
         return None
     return int(starts[0])

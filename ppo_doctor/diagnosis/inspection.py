@@ -1,4 +1,4 @@
-"""What was read of a run: names, settings, updates per batch, gaps, and which causes this log can decide."""
+"""Inspect a run: names, settings, updates per batch, gaps, and the causes that its log can decide."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from ppo_doctor.model.rules import Finding, Weight
     from ppo_doctor.model.run import Run, Series
 
-#: Metrics to ask for; more than five nobody adds.
+#: The most metrics that are recommended to be logged.
 MOST_WANTED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """One metric of the log: raw name, canonical name, semantics, and how much of it there is."""
+    """A metric of the log: raw name, canonical name, semantics, number of records, first and last value."""
 
     raw: str
     name: str
@@ -40,7 +40,7 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A metric that is not in the log, and the causes whose judgement it would help."""
+    """A metric that is not in the log, the weight in dB that it would add, and the causes that it would help judge."""
 
     metric: str
     decibans: int
@@ -49,7 +49,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """Everything that `inspect` shows."""
+    """The content of the output of `inspect`."""
 
     run: Run
     mapped: tuple[Mapped, ...]
@@ -58,7 +58,7 @@ class Inspection:
     read_off: tuple[Fact, ...]
     phases: tuple[Phase, ...]
     holes: tuple[tuple[int, int], ...]
-    #: the setting that tells K, where it is not known
+    #: the setting that determines the updates per batch, if they are unknown
     asked: tuple[Fact, ...]
     judged: tuple[str, ...]
     not_judged: tuple[tuple[str, tuple[str, ...]], ...]
@@ -66,7 +66,7 @@ class Inspection:
 
 
 def inspect(run: Run, pack: Pack) -> Inspection:
-    """Return what was read from a run, and what a pack can make of it."""
+    """Return what was read from a run, and which causes of a pack can be judged from it."""
     view = RunView(run)
     findings = {finding.rule: finding for finding in run_rules(view, pack.rules)}
     longest = max(run.series.values(), key=len, default=None)
@@ -102,17 +102,16 @@ def _mapped(series: Series) -> Mapped:
 
 
 def _facts(view: RunView, names: Sequence[str]) -> tuple[Fact, ...]:
-    found = (view.fact(name) for name in names)
-    return tuple(fact for fact in found if fact is not None)
+    return tuple(fact for name in names if (fact := view.fact(name)) is not None)
 
 
 def _needs(weights: Sequence[Weight], findings: dict[str, Finding]) -> tuple[str, ...]:
-    """Return the metrics that a cause lacks; empty when one of its two heaviest findings could be evaluated.
+    """Return the metrics that a cause lacks; empty if one of its two heaviest findings could be evaluated.
 
-    A cause that only lighter findings speak for is guessed at, never judged.
+    Lighter findings alone are not enough to judge a cause. If no metric is missing, the reason is returned.
     """
-    speaking = [weight for weight in weights if weight.fired > 0 and weight.finding in findings]
-    heaviest = [findings[w.finding] for w in sorted(speaking, key=lambda w: -w.fired)[:2]]
+    supporting = [weight for weight in weights if weight.fired > 0 and weight.finding in findings]
+    heaviest = [findings[w.finding] for w in sorted(supporting, key=lambda w: -w.fired)[:2]]
     if any(finding.status in ("fired", "clear") for finding in heaviest):
         return ()
     missing = tuple(dict.fromkeys(metric for finding in heaviest for metric in finding.missing))
@@ -120,9 +119,9 @@ def _needs(weights: Sequence[Weight], findings: dict[str, Finding]) -> tuple[str
 
 
 def wanted(pack: Pack, findings: dict[str, Finding]) -> tuple[Wanted, ...]:
-    """Return the few metrics that would add most, greedily: each by the weight of the skipped findings that it frees.
+    """Return the `MOST_WANTED` metrics that would add most, by the weight of the skipped findings that need them.
 
-    A finding that needs several metrics shares its weight among them.
+    The weight of a finding that needs several metrics is divided among them.
     """
     skipped = {name: f for name, f in findings.items() if f.status == "skipped" and f.missing}
     gains: dict[str, Wanted] = {}

@@ -1,7 +1,7 @@
-"""Statistics of short arrays without numpy's overhead, and without numpy.ma.
+"""Statistics of short arrays with little overhead, and the effect of float32 rounding on metrics.
 
-A diagnosis computes some two hundred statistics of 500 values each, where np.mean takes 5 µs for a sum of 0.7;
-np.unique and np.median import numpy.ma, which takes 6 ms.
+A diagnosis computes some two hundred statistics of 500 values each, for which np.mean takes 5 µs although the sum takes
+only 0.7. np.unique and np.median import numpy.ma, which takes 6 ms.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", np.float64, np.int64)
 
 
-#: Up to this many values a whole sort is quicker than a selection (500: 3 against 6 µs; 100,000: 1.0 against 0.2 ms).
+#: Up to this many values, sorting is faster than selecting (500: 3 against 6 µs; 100,000: 1.0 against 0.2 ms).
 SORTED = 1_000
-#: Stretches up to this long are sorted side by side, 24 times the memory of the series, and all of a series up to that
-#: long.
+#: Stretches are sorted as rows of a matrix if they have at most `SIDE_BY_SIDE` values, which takes as many times the
+#: memory of the series, or if the series has at most `POINTS` values.
 SIDE_BY_SIDE, POINTS = 24, 512
-#: Of the records of a metric this part, or all but one, hold the metric that was logged beside it: cells get lost.
+#: Two metrics belong to the same records if this share of them, or all but one, have both; cells may be lost.
 MOST = 0.9
 
 
 def median(values: FloatArray | IntArray) -> float:
-    """Return the median of a non-empty array without NaN; of an even number the mean of the middle two."""
+    """Return the median of a non-empty array without NaN, for an even number of values the mean of the middle two."""
     middle = len(values) // 2
     low, high = _neighbours(values, middle - 1 + len(values) % 2)
     return low if len(values) % 2 else low / 2 + high / 2
 
 
 def _neighbours(values: FloatArray | IntArray, low: int) -> tuple[float, float]:
-    """Return the value at place `low` of the sorted array and the one after it, which at the end is the same one.
+    """Return the value at index `low` of the sorted array and the next one, or the last value twice.
 
-    One place is selected, and the least of what is above it looked for: to select both takes numpy ten times as long.
+    One value is selected, and the next is the least of those above it; to select both takes numpy ten times as long.
     """
     ordered = values.copy()
     last = len(ordered) - 1
@@ -58,36 +58,36 @@ def _neighbours(values: FloatArray | IntArray, low: int) -> tuple[float, float]:
 
 
 def mean_of(values: FloatArray | BoolArray) -> float:
-    """Return the mean, NaN of none; np.mean of 500 values takes seven times as long."""
+    """Return the mean, NaN for an empty array; np.mean of 500 values takes seven times as long."""
     return float(np.add.reduce(values)) / len(values) if len(values) else float("nan")
 
 
 def variance_of(values: FloatArray, *, ddof: int = 0) -> float:
-    """Return the variance of more than `ddof` values by the formula of np.var, in a quarter of its time."""
+    """Return the variance of more than `ddof` values like np.var, in a quarter of its time."""
     centred = values - mean_of(values)
     return float(np.add.reduce(centred * centred)) / (len(values) - ddof)
 
 
 def scatter_of(values: FloatArray) -> float:
-    """Return 1.4826 times the median change from record to record: √2 standard deviations of normal noise on a trend.
+    """Return 1.4826 times the median absolute change between successive values.
 
-    At least two values, without NaN.
+    This is √2 standard deviations for normal noise on a trend. There must be at least two values and no NaN.
     """
     return 1.4826 * median(np.abs(values[1:] - values[:-1]))
 
 
 def ranks(values: FloatArray) -> FloatArray:
-    """Return ranks from 1 of values without NaN; what float32 does not tell apart shares the mean of its ranks."""
+    """Return ranks from 1 of values without NaN; values that are equal in float32 get the mean of their ranks."""
     ordered, slack = np.sort(values), SINGLE * np.abs(values)
-    with np.errstate(over="ignore"):  # beyond the largest number is infinity, which sorts behind it
+    with np.errstate(over="ignore"):  # an overflow gives infinity, which sorts last
         low, high = ordered.searchsorted(values - slack, "left"), ordered.searchsorted(values + slack, "right")
     return (low + high + 1) / 2
 
 
 def span_medians(values: FloatArray, bounds: IntArray) -> FloatArray:
-    """Return the medians of consecutive spans [bounds[i], bounds[i + 1]), none of them empty, of values without NaN.
+    """Return the medians of the spans [bounds[i], bounds[i + 1]) of values without NaN; no span may be empty.
 
-    One sort for all spans: a call of `median` for each of 200 spans took a fifth of a whole diagnosis.
+    All spans are sorted at once, because calling `median` for each of 200 spans takes a fifth of a whole diagnosis.
     """
     sizes = bounds[1:] - bounds[:-1]
     span = np.arange(len(sizes)).repeat(sizes)
@@ -102,7 +102,7 @@ def span_medians(values: FloatArray, bounds: IntArray) -> FloatArray:
 
 
 def _row_medians(values: FloatArray, span: IntArray, sizes: IntArray, longest: int) -> FloatArray:
-    """Return the medians of spans of like length, each a row filled up with infinity: a tenth of the time of a sort."""
+    """Return the medians of spans of similar length, as rows padded with infinity; ten times as fast as one sort."""
     rows = np.full((len(sizes), longest), np.inf)
     rows[span, np.arange(len(values)) - (sizes.cumsum() - sizes).repeat(sizes)] = values
     rows.sort(axis=1)
@@ -111,9 +111,9 @@ def _row_medians(values: FloatArray, span: IntArray, sizes: IntArray, longest: i
 
 
 def running_quantiles(values: FloatArray, width: int, share: float) -> FloatArray:
-    """Return the quantile of each stretch of `width` records, first to last; at least `width` values without NaN.
+    """Return the quantile of each stretch of `width` values; there must be at least `width` values and no NaN.
 
-    Interpolated as by `quantile`, of which one call for each of 400 stretches took a sixth of a whole diagnosis.
+    It is interpolated as by `quantile`, of which a call for each of 400 stretches takes a sixth of a whole diagnosis.
     """
     at = share * (width - 1)
     low = int(at)
@@ -122,14 +122,14 @@ def running_quantiles(values: FloatArray, width: int, share: float) -> FloatArra
 
 
 def running_medians(values: FloatArray, width: int) -> FloatArray:
-    """Return the median of each stretch of `width` records, first to last; at least `width` values without NaN."""
+    """Return the median of each stretch of `width` values; there must be at least `width` values and no NaN."""
     return _between(*_running_places(values, width, (width - 1) // 2, width // 2))
 
 
 def _running_places(values: FloatArray, width: int, low: int, high: int) -> tuple[FloatArray, FloatArray]:
-    """Return the values at two places of each sorted stretch, the same one twice or one after the other.
+    """Return the values at two indices of each sorted stretch, which are equal or successive.
 
-    Stretches are sorted side by side where that takes less memory and time than a selection.
+    Stretches are sorted as rows of a matrix if that is faster than a selection and takes little memory.
     """
     if width <= SIDE_BY_SIDE or len(values) <= POINTS:
         ordered = np.sort(sliding_window_view(values, width), axis=1)
@@ -139,49 +139,49 @@ def _running_places(values: FloatArray, width: int, low: int, high: int) -> tupl
 
 
 def _running_place(values: FloatArray, width: int, place: int) -> FloatArray:
-    """Return the value at one place of each sorted stretch, in n·log n steps and memory of n.
+    """Return the value at index `place` of each sorted stretch, in O(n log n) time and O(n) memory.
 
-    The ranks of all values are read bit by bit from the highest on, as in a wavelet matrix (SPIRE 2012):
-    at each bit those of a stretch are parted, without changing their order, and `place` tells on which side it is.
+    This is a wavelet matrix (SPIRE 2012) of the ranks of all values. At each bit, from the highest on, the ranks of a
+    stretch are partitioned stably, and the number with a 0 decides on which side the value is.
     """
     order = np.argsort(values, kind="stable")
     left = np.empty(len(values), dtype=np.int64)
     left[order] = np.arange(len(values))
     first, among = np.arange(len(values) - width + 1), np.full(len(values) - width + 1, place)
-    stop, found = first + width, np.zeros(len(first), dtype=np.int64)
+    stop, rank = first + width, np.zeros(len(first), dtype=np.int64)
     for bit in reversed(range(len(values).bit_length())):
         small = (left >> bit) & 1 == 0
         before = np.concatenate(([0], np.cumsum(small)))
         begin, end = before[first], before[stop]
         above = among >= end - begin
-        found |= above.astype(np.int64) << bit
+        rank |= above.astype(np.int64) << bit
         among -= np.where(above, end - begin, 0)
         first = np.where(above, before[-1] + first - begin, begin)
         stop = np.where(above, before[-1] + stop - end, end)
         left = np.concatenate((left[small], left[~small]))
-    return values[order[found]]
+    return values[order[rank]]
 
 
 def _between(low: FloatArray, high: FloatArray) -> FloatArray:
-    middle: FloatArray = np.where(low == high, low, low / 2 + high / 2)  # no sum that overflows
+    middle: FloatArray = np.where(low == high, low, low / 2 + high / 2)  # low + high might overflow
     return middle
 
 
 def quantile(values: FloatArray, share: float) -> float:
-    """Return a quantile of a non-empty array without NaN, interpolated linearly between neighbours as numpy does."""
+    """Return a quantile of a non-empty array without NaN, with the linear interpolation of numpy."""
     at = share * (len(values) - 1)
     low, high = _neighbours(values, int(at))
     return low + (at - int(at)) * (high - low)
 
 
 def finite_of(values: FloatArray) -> FloatArray:
-    """Return the finite values of an array: itself where all are, which is the usual case; not to be written to."""
+    """Return the finite values of an array; if all are finite, the array itself, so do not write to the result."""
     known = np.isfinite(values)
     return values if np.count_nonzero(known) == len(known) else values[known]
 
 
 def parts(values: FloatArray, count: int) -> list[FloatArray]:
-    """Return views of `count` consecutive parts, the first ones longer by one where it does not divide the length."""
+    """Return views of `count` consecutive parts, the first ones longer by one if the length is not divisible."""
     size, longer = divmod(len(values), count)
     bounds = [part * size + min(part, longer) for part in range(count + 1)]
     return [values[first:stop] for first, stop in itertools.pairwise(bounds)]
@@ -193,9 +193,9 @@ def finite_parts(values: FloatArray, count: int) -> list[FloatArray]:
 
 
 def correlation(one: FloatArray, other: FloatArray) -> float:
-    """Return Pearson's coefficient of two finite arrays, NaN where one does not vary.
+    """Return Pearson's correlation coefficient of two finite arrays, NaN if one is constant.
 
-    The formula of np.corrcoef, to the last bit, in a third of its time.
+    The result equals that of np.corrcoef to the last bit, in a third of the time.
     """
     both = np.array([one, other])
     both -= both.mean(axis=1)[:, None]
@@ -206,8 +206,8 @@ def correlation(one: FloatArray, other: FloatArray) -> float:
 
 
 def same(one: FloatArray, other: FloatArray | float) -> BoolArray:
-    """Tell where measured numbers are equal as far as float32 holds them; NaN equals nothing."""
-    with np.errstate(invalid="ignore"):  # infinity is only itself
+    """Return where numbers are equal within the resolution of float32; NaN equals nothing."""
+    with np.errstate(invalid="ignore"):  # infinity equals only itself
         near = np.abs(one - other) <= SINGLE * np.maximum(np.abs(one), np.abs(other))
     return np.asarray((one == other) | (near & np.isfinite(one) & np.isfinite(other)))
 
@@ -225,7 +225,7 @@ def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
 
 
 def by_value(values: npt.NDArray[Number]) -> Iterator[tuple[Number, IntArray]]:
-    """Yield each distinct value, without NaN, with the places where it stands, in order."""
+    """Yield each distinct value of an array without NaN in ascending order, with its indices."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     for group in np.split(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1):
@@ -234,7 +234,7 @@ def by_value(values: npt.NDArray[Number]) -> Iterator[tuple[Number, IntArray]]:
 
 
 def together(columns: Sequence[FloatArray], by: str) -> FloatArray:
-    """Return columns of one length as one, by their "mean", "max" or "min"; NaN only where all of them are."""
+    """Return the element-wise "mean", "max" or "min" of columns of equal length, ignoring NaN unless all are NaN."""
     every = np.array(columns, dtype=np.float64)
     if by != "mean":
         bound: FloatArray = (np.fmax if by == "max" else np.fmin).reduce(every)
@@ -246,47 +246,47 @@ def together(columns: Sequence[FloatArray], by: str) -> FloatArray:
 
 
 def beside(series: Series | None, other: Series | None) -> Series | None:
-    """Return another metric at the records of a series, NaN where it has none of its own; None where it mostly has not.
+    """Return another metric at the records of a series, NaN where it was not logged.
 
-    Where a cell was lost, two metrics of the same records share one record less, and are of the same records still.
+    None if the two do not belong to the same records, up to a few lost cells (see `MOST`), or if either is None.
     """
     if series is None or other is None or series.axis is other.axis:
         return other if series is not None else None
-    ours, theirs = series.axis.places, other.axis.places
-    if series.axis.path != other.axis.path or not len(theirs):
+    places, other_places = series.axis.places, other.axis.places
+    if series.axis.path != other.axis.path or not len(other_places):
         return None
-    order = np.argsort(theirs, kind="stable")
-    at = order[np.minimum(np.searchsorted(theirs, ours, sorter=order), len(theirs) - 1)]
-    known = theirs[at] == ours
-    if np.count_nonzero(known) < max(1.0, min(MOST * len(ours), len(ours) - 1)):
+    order = np.argsort(other_places, kind="stable")
+    at = order[np.minimum(np.searchsorted(other_places, places, sorter=order), len(other_places) - 1)]
+    known = other_places[at] == places
+    if np.count_nonzero(known) < max(1.0, min(MOST * len(places), len(places) - 1)):
         return None
     return replace(other, axis=series.axis, values=np.where(known, other.values[at], np.nan))
 
 
 def has_two_decimals(value: float) -> bool:
-    """Tell whether a number has two decimals at most, as what a person sets has; a mean of many has more."""
+    """Return whether a number has at most two decimals, as settings have; means of many values have more."""
     return abs(value * 100 - round(value * 100)) < 1e-6 * max(1.0, abs(value))
 
 
 Scatter = TypeVar("Scatter", float, "FloatArray")
 
-#: Half the spacing of float32 numbers at 1: the error of one correctly rounded operation on a number of that size.
+#: Half the spacing of float32 numbers at 1, which is the largest error of one correctly rounded operation near 1.
 UNIT = 2.0**-24
-#: Roundings on the way to the difference of two log-probs: the last logit and its normaliser, in two passes.
+#: The number of roundings in a difference of two log-probs: the logit and its normaliser, in two passes.
 ROUNDINGS = 4
-#: What they make of the log-ratio of log-probs of up to 1 nat, as means over samples have.
+#: The error of the log-ratio of log-probs of up to 1 nat, the size of means over samples.
 LOG_RATIO = ROUNDINGS * UNIT
-#: Of many samples the one that is farthest off has a log-prob of several nats: those up to 16 are held to 16 units.
+#: The error of the most extreme of many samples, whose log-prob may be up to 16 nats.
 EXTREME = 16 * LOG_RATIO
-#: The log-probs of a whole answer add up to 32 to 64 nats, where float32 numbers are 2^-18 apart.
+#: The error of the summed log-prob of a whole answer, 32 to 64 nats, where the spacing of float32 numbers is 2^-18.
 SUMMED = 2.0**-18
-#: What is left of a reward of order 1 from which the mean of as many equal ones is taken.
+#: The error of the difference between a reward of order 1 and the mean of rewards that all equal it.
 CENTRED = 4 * UNIT
-#: Shares of samples are means of zeros and ones.
+#: The error of a share of samples, which is a mean of zeros and ones.
 SHARE = 4 * UNIT
 
 _KL = frozenset(("approx_kl", "approx_kl_k1", "approx_kl_k2", "ref_kl", "rollout_kl"))
-#: Quantities whose value at identity is 0, or 1 for a ratio, and what rounding makes of it.
+#: Metrics that are 0, or 1 for a ratio, if the policies are equal → the error that rounding adds.
 _ROUNDING = MappingProxyType(
     dict.fromkeys(("ratio_mean", "ratio_std", "ratio_abs_dev", "rollout_ratio_mean", "rollout_logp_diff"), LOG_RATIO)
     | dict.fromkeys(("ratio_min", "ratio_max", "approx_kl_max", "rollout_ratio_min", "rollout_ratio_max"), EXTREME)
@@ -296,32 +296,32 @@ _ROUNDING = MappingProxyType(
     | dict.fromkeys(("advantages_std", "advantages_min", "advantages_max", "advantages_abs_max"), CENTRED)
     | dict.fromkeys(("clip_fraction_positive", "clip_fraction_negative", "frac_reward_zero_std"), SHARE)
 )
-#: Estimates that rounding takes below 0 as well as above; half a square stays above.
+#: KL estimators for which rounding may give values below 0 as well as above; the squares of k2 are never negative.
 _SIGNED = frozenset(("k1", "k3", "exact"))
-#: Standard errors by which more of the smallest values have to be above 0 than at it or below to be no rounding.
+#: The majority of small values above 0, in standard errors, that rounding does not explain.
 SURE = 3.0
 
 
-def of_kl(estimator: str | None, log_ratio: Scatter) -> Scatter:
-    """Return what log-ratios that scatter by `log_ratio` around 0 make of a KL estimate, in nats.
+def rounding_of_kl(estimator: str | None, log_ratio: Scatter) -> Scatter:
+    """Return the largest KL estimate in nats for log-ratios d of at most `log_ratio`, which rounding alone may cause.
 
-    The estimators of Schulman 2020 (Approximating KL Divergence): k1 up to d, k2 d²/2, and k3 up to UNIT + d²/2, since
-    (r - 1) - log r is a difference of numbers whose ratio was rounded next to 1.
+    For the estimators of Schulman 2020 (Approximating KL Divergence) it is d for k1, d²/2 for k2, and UNIT + d²/2 for
+    k3, because the ratio in (r - 1) - log r is rounded near 1.
     """
     if estimator in ("k1", "exact"):
         return log_ratio
     return log_ratio**2 / 2 + (UNIT if estimator == "k3" else 0.0)
 
 
-def of(name: str, estimator: str | None, aggregation: str | None, values: FloatArray) -> float:
-    """Return how far from its value at identity a metric may be by rounding alone; 0 for those that have none.
+def rounding_of(name: str, estimator: str | None, aggregation: str | None, values: FloatArray) -> float:
+    """Return how far rounding alone may move a metric from its value for equal policies; 0 if the metric has none.
 
-    A KL is positive. One that rounding might take below 0, and that yet is above it in far more records than not, shows
-    movement, however small: means over many samples are finer than their terms.
+    A true KL is positive. If rounding could make an estimate negative, but it is positive in a large majority of
+    records, the policy moves, however small the KL is; then the result is 0.
     """
     if name not in _KL:
         return _ROUNDING.get(name, 0.0)
-    most = of_kl(estimator, SUMMED if aggregation == "sum over tokens" else LOG_RATIO)
+    most = rounding_of_kl(estimator, SUMMED if aggregation == "sum over tokens" else LOG_RATIO)
     return 0.0 if estimator in _SIGNED and _moves(values[np.abs(values) <= most]) else most
 
 

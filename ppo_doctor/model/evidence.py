@@ -1,4 +1,4 @@
-"""Evidence in words: one sentence with the number, the bound and the place of the number."""
+"""Sentences about evidence and outcomes: a number with its bound and its place, and how the reward developed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import Run
     from ppo_doctor.model.words import OutcomeKind
 
+#: The words for a comparison that holds, and for one that does not.
 WORDS = {"==": "is", "!=": "differs from", "<": "is below", "<=": "is at most", ">": "is above", ">=": "is at least"}
 DENIED = {
     "==": "is not",
@@ -29,22 +30,22 @@ DENIED = {
 }
 
 
-#: The best level is told where this share of what it stands above the lower end is gone at the end.
+#: The best level is printed if at least this share of its height above the lower end of the run is lost at the end.
 MUCH = 0.25
-#: Pieces of evidence of one finding that are told.
+#: The most pieces of evidence of one finding that `brief` prints.
 MOST_SEEN = 3
-#: A count of one, and the plural beside it.
+#: Matches a count of one that is followed by a plural.
 _ONE = re.compile(
     r"(?<![\d.,–-])1 (?!of )(?:[a-z]+ )?"
     r"(?:deviation|epoch|error|median|metric|nat|rate|record|sample|step|token|update)s\b"
 )
 
-#: What stands between names in a formula such as "1 - frac_reward_zero_std".
+#: Matches what separates names in a formula such as "1 - frac_reward_zero_std".
 _JOINTS = re.compile(r",| [-+*/] ")
 
 
 class Parts(NamedTuple):
-    """A sentence in parts: what is spoken of, what is claimed of it, and where that shows."""
+    """The parts of a sentence about evidence: subject, claim, and details such as its place."""
 
     subject: str
     claim: str
@@ -52,7 +53,7 @@ class Parts(NamedTuple):
 
 
 def number(value: float | None) -> str:
-    """Return a number as people write it: four digits, whole numbers whole, `1` for one."""
+    """Return a number with four significant digits, whole numbers in full, and None as "unknown"."""
     if value is None:
         return "unknown"
     if not math.isfinite(value):
@@ -63,7 +64,7 @@ def number(value: float | None) -> str:
 
 
 def became(outcome: Outcome) -> str:
-    """Return what became of the reward as a sentence without its full stop, with its levels and the step."""
+    """Return the outcome of the reward as a sentence without a full stop, with its levels and the step."""
     key = f"The reward ({outcome.key})" if outcome.key.lower() not in ("", "reward", "rewards") else "The reward"
     levels = way(outcome)
     since = f" from step {outcome.since_step}" if outcome.since_step is not None else ""
@@ -88,7 +89,7 @@ def _no_rise(outcome: Outcome) -> str:
 
 
 def gone(outcome: Outcome) -> str:
-    """Return how the reward went wrong, as the title of a problem."""
+    """Return the title of the problem that the outcome of the reward shows, such as a decline."""
     best, start, end = (number(_rounded(level)) for level in (outcome.best, outcome.start, outcome.end))
     if outcome.what == "lost":
         return f"The reward fell from {best} to {end} and stays below {number(_rounded(outcome.kept_below))}"
@@ -98,22 +99,22 @@ def gone(outcome: Outcome) -> str:
 
 
 def brief(finding: Finding) -> str:
-    """Return what a check saw without its bounds: counts of records, what facts say, and settings."""
-    told = list(dict.fromkeys(_seen(evidence) for evidence in finding.evidence))
-    return "; ".join([*told[:MOST_SEEN], *([f"{len(told) - MOST_SEEN} more"] if len(told) > MOST_SEEN else [])])
+    """Return the evidence of a finding in short: without bounds and places of single numbers."""
+    texts = list(dict.fromkeys(_seen(evidence) for evidence in finding.evidence))
+    return "; ".join([*texts[:MOST_SEEN], *([f"{len(texts) - MOST_SEEN} more"] if len(texts) > MOST_SEEN else [])])
 
 
 def _seen(evidence: Evidence) -> str:
     if _of_a_setting(evidence):
-        return sentence(_in_its_folder(evidence))
+        return sentence(_with_file_name(evidence))
     if evidence.of > 1:
         span = f", steps {evidence.steps[0]}–{evidence.steps[1]}" if evidence.steps else ""
         return f"{evidence.raw} {_bounded(evidence)} in {_records(evidence)}{span}".replace("  ", " ")
     if evidence.steps is None and " " in evidence.claim:
         return _ONE.sub(_singular, evidence.claim)
     setting = evidence.source is not None and evidence.source.key == evidence.raw != evidence.metric
-    told = replace(evidence, metric=evidence.raw) if setting and evidence.steps is None else evidence
-    return sentence(told).removesuffix(f" ({evidence.source})" if evidence.source else "")
+    named = replace(evidence, metric=evidence.raw) if setting and evidence.steps is None else evidence
+    return sentence(named).removesuffix(f" ({evidence.source})" if evidence.source else "")
 
 
 def _few(records: int) -> str:
@@ -123,19 +124,19 @@ def _few(records: int) -> str:
 
 
 def way(outcome: Outcome) -> str:
-    """Return the levels at start and end, with the best where much of it is gone at the end.
+    """Return the levels of the reward at start and end, and the best level if much of it is lost at the end.
 
-    Of a reward that was not lost the best is told where it has a peak, and not as a station of its way.
+    If the reward did not fall, the best level is printed only if it is a peak, and after the other two.
     """
     fell = outcome.what in ("lost", "fell")
     start = number(_rounded(outcome.first if outcome.what == "fell" and outcome.first is not None else outcome.start))
     best, end = (number(_rounded(level)) for level in (outcome.best, outcome.end))
     if None in (outcome.start, outcome.best, outcome.end) or start == end == best:
         return f"{start} throughout"
-    begun, highest, left = (float(level or 0) for level in (outcome.start, outcome.best, outcome.end))
-    gone = highest - left > MUCH * (highest - min(begun, left))
-    # the start may be a peak that no stretch keeps
-    if not gone or highest <= begun or best in (start, end) or not (fell or outcome.peaks):
+    first, highest, last = (float(level or 0) for level in (outcome.start, outcome.best, outcome.end))
+    lost = highest - last > MUCH * (highest - min(first, last))
+    # The start itself may be the highest level.
+    if not lost or highest <= first or best in (start, end) or not (fell or outcome.peaks):
         return f"{start} → {end}"
     if fell:
         at = f" near step {outcome.best_step}" if outcome.best_step is not None else ""
@@ -149,26 +150,26 @@ def _rounded(value: float | None) -> float | None:
 
 
 def says(finding: Finding) -> str:
-    """Return what a finding found, or why it could not look."""
+    """Return the evidence of a finding in full, or the reason why its check did not run."""
     if finding.status in ("skipped", "errored"):
         return finding.reason or ""
     return "; ".join(_folded([_parts(evidence) for evidence in finding.evidence]))
 
 
 def _of_a_setting(evidence: Evidence) -> bool:
-    """Tell whether evidence is of a setting as written, and not of a quantity of ours or of records."""
+    """Return whether evidence is about a setting under its own key, not about records or a derived quantity."""
     key = evidence.source.key if evidence.source is not None else None
     return key is not None and key == evidence.raw == evidence.metric and evidence.of == 1
 
 
-def _in_its_folder(evidence: Evidence) -> Evidence:
-    """Return evidence whose place names the file alone: on a screen its folder is told elsewhere."""
+def _with_file_name(evidence: Evidence) -> Evidence:
+    """Return evidence whose place has only the name of the file, because the folder is printed elsewhere."""
     source = evidence.source
     return evidence if source is None else replace(evidence, source=replace(source, path=Path(source.path).name))
 
 
 def sentence(evidence: Evidence) -> str:
-    """Return one piece of evidence as a sentence without its full stop."""
+    """Return a piece of evidence as a sentence without a full stop."""
     return _folded([_parts(evidence)])[0]
 
 
@@ -179,11 +180,11 @@ def _parts(evidence: Evidence) -> Parts:
         return Parts(evidence.raw, _bounded(evidence), f" in {_records(evidence)}{span}{where}")
     if evidence.claim.endswith(" of 1 records"):
         return _of_the_only_record(evidence, where)
-    if evidence.unit == CONDITION and evidence.claim:  # a fact that says itself what is so
+    if evidence.unit == CONDITION and evidence.claim:  # the claim is a sentence by itself
         return Parts(evidence.claim, "", where)
     observed = measured(evidence.observed, evidence.unit)
     detail = f" [{_ONE.sub(_singular, evidence.claim)}]" if evidence.claim else ""
-    name = evidence.metric if evidence.steps is None else evidence.raw  # of a series, what the log or it itself says
+    name = evidence.metric if evidence.steps is None else evidence.raw  # a series has its key in the log
     return Parts(f"{name} {observed}", f"{_verb(evidence)} {number(evidence.bound)}", f"{detail}{where}")
 
 
@@ -201,24 +202,24 @@ def _verb(evidence: Evidence) -> str:
 
 
 def _folded(parts: list[Parts]) -> list[str]:
-    """Return one sentence per thing that is said: a number between two bounds is told once, with both."""
+    """Return a sentence for each subject with the same details, in which its claims are joined by "and"."""
     claims: dict[tuple[str, str], list[str]] = {}
     for part in parts:
         claims.setdefault((part.subject, part.rest), []).append(part.claim)
-    return [" ".join(filter(None, (subject, _both(told)))) + rest for (subject, rest), told in claims.items()]
+    return [" ".join(filter(None, (subject, _joined(each)))) + rest for (subject, rest), each in claims.items()]
 
 
-def _both(claims: list[str]) -> str:
+def _joined(claims: list[str]) -> str:
     return " and ".join([claims[0], *(claim.removeprefix("is ") for claim in claims[1:])])
 
 
 def _bounded(evidence: Evidence) -> str:
-    """Return what is said of each record; of a condition it is said already."""
+    """Return the comparison that holds for each record, such as "is above 0.2 nats"; "" for a condition."""
     if evidence.unit == CONDITION:
         return ""
     several = evidence.source is not None and evidence.source.key == evidence.raw and ", " in evidence.raw
     op = WORDS[evidence.op].replace("is", "are", 1) if several else WORDS[evidence.op]
-    if evidence.bound == 0:  # no unit: nought is nought in all of them
+    if evidence.bound == 0:  # zero needs no unit
         return f"{op} {'exactly ' if evidence.op == '==' else ''}0"
     return f"{op} {measured(evidence.bound, evidence.unit)}"
 
@@ -228,21 +229,21 @@ def _records(evidence: Evidence) -> str:
 
 
 def measured(value: float | None, unit: str) -> str:
-    """Return a number with its unit, which is singular beside 1; a fraction of samples is one `of samples`."""
-    told = unit.removeprefix("fraction").strip() if unit != CONDITION else ""
-    return _ONE.sub(_singular, f"{number(value)} {told}".rstrip())
+    """Return a number with its unit, which is singular after 1; the word "fraction" is omitted."""
+    shown = unit.removeprefix("fraction").strip() if unit != CONDITION else ""
+    return _ONE.sub(_singular, f"{number(value)} {shown}".rstrip())
 
 
-def _singular(found: re.Match[str]) -> str:
-    return found[0][:-1]
+def _singular(match: re.Match[str]) -> str:
+    return match[0][:-1]
 
 
 def drawn(evidence: Evidence, run: Run) -> list[str]:
-    """Return the series of a run that a piece of evidence speaks of, by canonical name or by name as logged."""
+    """Return the canonical names of the series that a piece of evidence is about."""
     if evidence.metric in run.series:
         return [evidence.metric]
     parts = {part.strip() for part in _JOINTS.split(evidence.raw)}
-    # A phrase such as "change of loss from pass to pass" names its metric as one word among others.
+    # In a phrase such as "change of loss from pass to pass", the metric is one word of several.
     key = evidence.source.key if evidence.source and evidence.source.key else ""
     return _named(parts, run) or _named(set(evidence.raw.split()), run) or _named(set(key.split(", ")), run)
 

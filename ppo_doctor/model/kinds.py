@@ -1,7 +1,7 @@
-"""The kind of a run: four facets, each a word or unknown, with the evidence for and against it.
+"""The kind of a run: four facets, each with a value or unknown, and the evidence for and against the value.
 
-A rule or a cause names a facet and the value that it is for (`samples = "completions"`); `SampleKind.excludes` tells
-whether the run is known to be of another kind.
+A rule or a cause names the values of facets to which it applies (`samples = "completions"`); `SampleKind.excludes`
+returns whether the run is known to be of another kind.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import SourceRef
 
-#: Facet → its two values, with what a run of each is in words.
+#: Facet → its two values → a phrase for a run with that value.
 FACETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "samples": {"completions": "completions", "episodes": "steps of episodes"},
@@ -26,10 +26,10 @@ FACETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 @frozen
 class Witness:
-    """One thing in a run that speaks for a value of a facet; a stronger one outweighs any number of others.
+    """A piece of evidence for a value of a facet; a stronger one outweighs any number of weaker ones.
 
-    A name may mean something else to somebody (1), a trainer is recognised by the names that it writes (2), and an
-    environment, a switch, or a value that only one kind can have, decides (3).
+    The strength is 1 for names that may have another meaning, 2 for a recognised trainer, and 3 for an environment, a
+    switch, or a value that only one kind of run can have.
     """
 
     value: str
@@ -40,56 +40,56 @@ class Witness:
 
 @frozen
 class Facet:
-    """One facet of a run: its value, None where no witness speaks or the strongest contradict each other."""
+    """A facet of a run; its value is None if there is no evidence or the strongest pieces contradict each other."""
 
     name: str
     witnesses: tuple[Witness, ...] = ()
-    #: what the strongest witnesses say, if they agree; each rule asks for it several times
+    #: the value of the strongest evidence; stored because each rule needs it several times
     value: str | None = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        said = {witness.value for witness in self.witnesses if witness.strength == self.strength}
-        object.__setattr__(self, "value", said.pop() if len(said) == 1 else None)
+        values = {witness.value for witness in self.witnesses if witness.strength == self.strength}
+        object.__setattr__(self, "value", values.pop() if len(values) == 1 else None)
 
     @property
     def strength(self) -> int:
-        """Return how strong the strongest witness is; 0 without any."""
+        """Return the strength of the strongest evidence, 0 if there is none."""
         return max((witness.strength for witness in self.witnesses), default=0)
 
     @property
-    def speaking(self) -> tuple[Witness, ...]:
-        """Return the witnesses for the value, the strongest first."""
+    def supporting(self) -> tuple[Witness, ...]:
+        """Return the evidence for the value, the strongest first."""
         own = [witness for witness in self.witnesses if witness.value == self.value]
         return tuple(sorted(own, key=lambda witness: -witness.strength))
 
     @property
     def contradicting(self) -> tuple[Witness, ...]:
-        """Return the witnesses against the value; all of them where they contradict each other."""
+        """Return the evidence against the value; all evidence if the value is None."""
         return tuple(witness for witness in self.witnesses if witness.value != self.value)
 
     @property
     def says(self) -> str:
-        """Return, in words, what speaks for the value and what against it."""
-        own, other = ("; ".join(w.says for w in found) for found in (self.speaking, self.contradicting))
+        """Return the evidence for and against the value in words."""
+        own, other = ("; ".join(w.says for w in witnesses) for witnesses in (self.supporting, self.contradicting))
         return "; against it: ".join(part for part in (own, other) if part)
 
 
 @frozen
 class SampleKind:
-    """What the samples of a run are, which actions they hold, and what made and judged them."""
+    """The four facets of a run: samples, actions, critic and rollout engine."""
 
     samples: Facet
     actions: Facet
     critic: Facet
     rollout_engine: Facet
-    #: the value of each facet; each rule asks for it
+    #: the value of each facet; stored because each rule needs it
     known: tuple[str | None, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "known", tuple([self.facet(name).value for name in FACETS]))
 
     def excludes(self, wanted: Mapping[str, str]) -> str | None:
-        """Return why something that is for `wanted` (facet → value) is not for this run; None where it may be."""
+        """Return why something for runs of kind `wanted` (facet → value) does not apply to this run, or None."""
         for name, value in wanted.items():
             known = self.facet(name).value
             if known not in (None, value):
@@ -97,6 +97,6 @@ class SampleKind:
         return None
 
     def facet(self, name: str) -> Facet:
-        """Return one of the four by its name."""
-        found: Facet = getattr(self, name)
-        return found
+        """Return the facet of this name."""
+        facet: Facet = getattr(self, name)
+        return facet

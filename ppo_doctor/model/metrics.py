@@ -1,4 +1,4 @@
-"""The canonical vocabulary of metrics, to which profiles map native names and which rules use."""
+"""The canonical metrics, to which profiles map native names and which rules use, with their units and limits."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ppo_doctor.model.frozen import frozen
 
 @frozen(kw_only=False)
 class Metric:
-    """One canonical metric: unit, meaning, and whether it must always be finite."""
+    """A canonical metric with its unit and meaning."""
 
     name: str
     unit: str
     meaning: str
-    #: False where NaN or infinity has a harmless reading (explained variance at constant returns)
+    #: False if NaN or infinity can be harmless (explained variance for constant returns)
     finite: bool = True
-    #: False for what only dumps and checkpoints show
+    #: False if the metric can only be computed from dumps and checkpoints
     logged: bool = True
 
 
@@ -134,7 +134,7 @@ _ROWS = (
     ("epochs_executed_total", "epochs", "PPO epochs executed so far"),
 )
 
-#: Metrics that may be NaN without anything being wrong.
+#: Metrics that may be NaN in a sound run.
 _MAY_BE_MISSING = (
     ("explained_variance", "", "share of the returns' variance that the critic explains"),
     ("ratio_batch_var", "", "variance of the ratio's means over minibatches"),
@@ -168,7 +168,7 @@ _MAY_BE_MISSING = (
     ("rollout_prob_corr", "", "correlation of the probabilities of sampler and trainer"),
 )
 
-#: Computed from dumps and checkpoints; no trainer logs them, so that nobody is asked to.
+#: Metrics that are computed from dumps and checkpoints. No trainer logs them, so reports do not ask for them.
 _OF_TENSORS = (
     ("ratio_one_share", "fraction", "share of samples whose importance ratio is exactly 1"),
     ("ratio_mean_errors", "standard errors", "distance of the mean importance ratio from 1, in standard errors"),
@@ -223,10 +223,10 @@ _OF_TENSORS = (
     ("swallowed_fraction", "fraction", "share of 16-bit weights that a step of the learning rate leaves as they are"),
 )
 
-#: Numbers of these units count or time something, and no float64 counts beyond its whole numbers.
+#: Units of counts and times, and their limit, up to which float64 represents every whole number.
 _COUNTS, _MOST = frozenset(("tokens", "steps", "epochs", "s", "1/s")), 2.0**53
-#: Deviations, norms, distances, quotients of probabilities. A learning rate, a coefficient or a KL below 0 is another
-#: matter: a fault of the run, or of its estimator.
+#: Deviations, norms, distances and ratios of probabilities cannot be negative. A learning rate, a coefficient or a KL
+#: estimate can, because of a fault of the run or of its estimator.
 _POSITIVE = re.compile(r"(_std|_var|_norm|_abs_max|_dev|_diff|_diff_max|ratio_mean|ratio_min|ratio_max)$")
 _WITHIN = MappingProxyType(
     {
@@ -246,25 +246,25 @@ METRICS = MappingProxyType(
 
 
 def unit(name: str) -> str:
-    """Return a metric's unit; unknown metrics have none."""
+    """Return the unit of a metric, or "" if it has none or is unknown."""
     metric = METRICS.get(name)
     return metric.unit if metric else ""
 
 
 def limits(name: str) -> tuple[float, float]:
-    """Return the least and the largest number that a metric can be by its definition, whatever the run."""
-    name = name.partition(".")[0]  # a part of the reward has its name behind the dot
+    """Return the least and the largest value that the definition of a metric allows."""
+    name = name.partition(".")[0]  # the name of a part of the reward follows the dot
     if name in _WITHIN:
         return _WITHIN[name]
-    of = unit(name)
-    if of == "fraction":
+    unit_ = unit(name)
+    if unit_ == "fraction":
         return 0.0, 1.0
-    if of in _COUNTS:
+    if unit_ in _COUNTS:
         return 0.0, _MOST
     return (0.0, math.inf) if _POSITIVE.search(name) else (-math.inf, math.inf)
 
 
 def loggable(name: str) -> bool:
-    """Tell whether a log may hold a metric: all do but those that are computed from tensors."""
+    """Return whether a log may have a metric: all except those that are computed from tensors."""
     metric = METRICS.get(name)
     return metric is None or metric.logged

@@ -1,6 +1,6 @@
-"""Open a file or a pipe as a stream of bytes, and refuse what may never answer or never end.
+"""Open files and pipes as streams of bytes, and refuse those that may block or never end.
 
-Every file whose content somebody else wrote is opened here: logs, settings, policies, baselines and rules.
+All untrusted files are opened here: logs, settings, policies, baselines and rules.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import BinaryIO
 
 from ppo_doctor.model.errors import DoctorError
 
-#: Seconds after which a named pipe that nobody writes to is given up.
+#: The seconds to wait for the first data of a named pipe.
 PATIENCE = 10.0
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def opened(path: Path) -> tuple[BinaryIO, bool]:
-    """Return a file or a pipe to read, and whether it is a plain file, in which one can seek.
+    """Return a file or a pipe opened for reading, and whether it is a plain file, which is seekable.
 
     Raises:
-        DoctorError: it is a device, or a pipe that nobody opened for writing within ten seconds.
+        DoctorError: it is a device, or a pipe to which nothing was written within `PATIENCE` seconds.
         OSError: it cannot be opened.
     """
     handle = os.open(path, os.O_RDONLY | _AT_ONCE)
@@ -36,10 +36,10 @@ def opened(path: Path) -> tuple[BinaryIO, bool]:
 
 
 def contents(path: Path, limit: int, *, pipes: bool = False) -> bytes:
-    """Return the bytes of a plain file, or of what else was named where `pipes` says so.
+    """Return the bytes of a plain file, or if `pipes` is True also of a pipe.
 
     Raises:
-        DoctorError: it is no plain file, or holds more than `limit` bytes.
+        DoctorError: it is not such a file, or has more than `limit` bytes.
         OSError: it cannot be opened or read.
     """
     stream, plain = opened(path) if pipes else (plain_file(path), True)
@@ -51,7 +51,7 @@ def contents(path: Path, limit: int, *, pipes: bool = False) -> bytes:
 
 
 def plain_file(path: Path) -> BinaryIO:
-    """Return a plain file to read.
+    """Return a plain file opened for reading.
 
     Raises:
         DoctorError: it is a device or a pipe.
@@ -68,7 +68,7 @@ def plain_file(path: Path) -> BinaryIO:
 
 
 def _drained(stream: BinaryIO, most: int) -> bytes:
-    """Return what comes out of a pipe until its writer leaves, at most so many bytes."""
+    """Return the bytes of a pipe until its writer closes it, but at most `most` bytes."""
     parts: list[bytes] = []
     size = 0
     while size < most and (block := stream.read(min(1 << 16, most - size))):
@@ -78,7 +78,7 @@ def _drained(stream: BinaryIO, most: int) -> bytes:
 
 
 def _is_file(handle: int, path: Path) -> bool:
-    """Tell a plain file from a pipe; refuse everything else, and a pipe that nothing comes from."""
+    """Return True for a plain file and False for a pipe that has data; raise for everything else."""
     mode = os.fstat(handle).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -91,7 +91,7 @@ def _is_file(handle: int, path: Path) -> bool:
 
 
 def _await_writer(handle: int, path: Path) -> None:
-    """Wait until something was written to a pipe, or its writer left: opened for waiting it would wait for ever."""
+    """Wait until a pipe has data or its writer closes it, for at most `PATIENCE` seconds; then make it blocking."""
     if not hasattr(select, "poll"):
         return
     poll = select.poll()

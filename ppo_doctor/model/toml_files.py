@@ -1,4 +1,4 @@
-"""Read untrusted TOML, refuse what takes the parser quadratic time, and cache parsed folders."""
+"""Read untrusted TOML, refuse input for which the parser needs quadratic time, and cache parsed folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ppo_doctor import __version__
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.opening import contents
 
-#: Parts of a dotted key; of a key of 20,000 the parser takes ten seconds and 1.6 GB.
+#: The most parts of a dotted key; for a key of 20,000 parts the parser needs ten seconds and 1.6 GB.
 MOST_PARTS = 100
 _PART = r"(?:[\w-]++|\"[^\"\n]*+\"|'[^'\n]*+')"
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:{_PART}[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}")
@@ -23,13 +23,13 @@ def loads(text: str) -> dict[str, Any]:
     """Parse a TOML document.
 
     Raises:
-        ValueError: it is no TOML, or holds a key of more than a hundred parts; the message names the line.
+        ValueError: it is not TOML, or has a key of more than `MOST_PARTS` parts; the message names the line.
         RecursionError: it is nested too deeply.
     """
-    if found := _LONG_KEY.search(text):
-        line = text.count("\n", 0, found.start()) + 1
+    if match := _LONG_KEY.search(text):
+        line = text.count("\n", 0, match.start()) + 1
         raise ValueError(f"a key of more than {MOST_PARTS} parts (at line {line})")
-    import tomllib  # not needed where a compiled pack is at hand
+    import tomllib  # not needed if a compiled pack is available
 
     return tomllib.loads(text)
 
@@ -38,9 +38,9 @@ Compiled = dict[str, Any]
 #: file path relative to the folder → its parsed TOML
 Parsed = Mapping[str, Compiled]
 
-#: Raise when the compiled form changes within a version.
+#: The version of the compiled form; increase it when the form changes within a version of the package.
 FORMAT = 14
-#: Bytes of one TOML file.
+#: The largest TOML file in bytes.
 LARGEST = 4 << 20
 PACKAGE = Path(__file__).parent.parent
 CACHE = PACKAGE / "__pycache__"
@@ -65,40 +65,41 @@ def parse_toml(path: Path) -> Compiled:
 
 
 def toml_files(root: Path) -> list[Path]:
-    """Return every TOML file under `root`, in a fixed order."""
+    """Return every TOML file below `root`, sorted by path."""
     return sorted(root.rglob("*.toml"))
 
 
 def parse_folder(root: Path, build: Callable[[Parsed], Compiled]) -> Compiled:
-    """Parse a folder's TOML and reduce it with `build`, without any cache."""
+    """Parse all TOML files of a folder and return what `build` makes of them, without a cache."""
     return build({path.relative_to(root).as_posix(): parse_toml(path) for path in toml_files(root)})
 
 
 def load(kind: str, root: Path, build: Callable[[Parsed], Compiled]) -> Compiled:
-    """Return `build` of one of the package's own folders: from the wheel, from the cache, or parsed now."""
-    import orjson  # not at the top: building a wheel compiles folders, and has no orjson
+    """Return what `build` makes of a folder of the package: from the wheel, from the cache, or parsed now."""
+    import orjson  # not at the top: the build of the wheel imports this module and has no orjson
 
-    made: Compiled
+    compiled: Compiled
     if (shipped := PACKAGE / "_compiled" / f"{kind}.json").is_file():
-        made = orjson.loads(shipped.read_bytes())
-        return made
+        compiled = orjson.loads(shipped.read_bytes())
+        return compiled
     cache, stamp = CACHE / f"{kind}.json", [__version__, FORMAT, stamp_of(root)]
-    with suppress(OSError, ValueError):  # there is no cache yet, or none that is JSON
-        kept = orjson.loads(cache.read_bytes())
-        if kept["stamp"] == stamp:
-            made = kept["made"]
-            return made
-    made = parse_folder(root, build)
-    with suppress(OSError):  # a checkout that cannot be written to must not stop a diagnosis
+    with suppress(OSError, ValueError):  # there is no cache yet, or it is not JSON
+        cached = orjson.loads(cache.read_bytes())
+        if cached["stamp"] == stamp:
+            compiled = cached["made"]
+            return compiled
+    compiled = parse_folder(root, build)
+    with suppress(OSError):  # a read-only checkout must not stop a diagnosis
         CACHE.mkdir(exist_ok=True)
         part = cache.with_suffix(f".{os.getpid()}.part")
-        part.write_bytes(orjson.dumps({"stamp": stamp, "made": made}))
+        part.write_bytes(orjson.dumps({"stamp": stamp, "made": compiled}))
         part.replace(cache)
-    return made
+    return compiled
 
 
 def stamp_of(root: Path) -> list[object]:
-    """Return name, size and time of every TOML file below a folder; pathlib takes five times as long (4 ms)."""
+    """Return path, size and modification time of every TOML file below a folder."""
+    # pathlib would take five times as long (4 ms).
     files: list[object] = []
     for folder, below, names in os.walk(root):
         below.sort()

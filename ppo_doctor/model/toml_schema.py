@@ -1,8 +1,8 @@
-"""Validate the TOML files of rules: fields, kinds of values and closed vocabularies, with the nearest name.
+"""Validate the TOML files of rules: fields, types of values and vocabularies; errors suggest the nearest name.
 
 A spec is one of: a type (`str`, `int`, `bool`, `float`, `dict`, or `object` for anything); a tuple of allowed words;
-a list of one spec, for a list whose entries match it; a mapping from field to spec, for a table. A field that may be
-missing ends in `?`, and the field `*` stands for any name.
+a list with one spec, for a list whose entries match it; a mapping from field to spec, for a table. A field that may be
+missing ends in `?`, and the field `*` matches any name.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def fail(path: str, text: str, hint: str = "") -> DoctorError:
 
 
 def validate(path: str, value: object, spec: Spec, name: str = "") -> None:
-    """Refuse a value that does not match a spec; `name` is the field that holds it.
+    """Check that a value matches a spec; `name` is the field that has it.
 
     Raises:
-        DoctorError: a field is unknown or missing, or holds a value of another kind; the message names file and field.
+        DoctorError: a field is unknown or missing, or its value does not match; the message names file and field.
     """
     if isinstance(spec, Mapping):
         if not isinstance(value, dict):
@@ -43,8 +43,8 @@ def validate(path: str, value: object, spec: Spec, name: str = "") -> None:
         known = {field.removesuffix("?"): field for field in spec}
         if "*" not in known:
             _fields(where, value, known)
-        for field, held in value.items():
-            validate(where, held, spec[known.get(field, "*")], field)
+        for field, content in value.items():
+            validate(where, content, spec[known.get(field, "*")], field)
     elif isinstance(spec, list):
         if not isinstance(value, list):
             raise _unexpected(path, name, list)
@@ -57,7 +57,7 @@ def validate(path: str, value: object, spec: Spec, name: str = "") -> None:
 
 
 def _fields(path: str, table: Iterable[str], known: Mapping[str, str]) -> None:
-    """Refuse an unknown field before a missing one: a misspelt field is both."""
+    """Check the fields of a table, unknown ones before missing ones, because a misspelt field is both."""
     unknown = sorted(set(table) - set(known))
     if unknown:
         hints = (_near(name, known) for name in unknown)
@@ -72,7 +72,7 @@ def _unexpected(path: str, name: str, kind: type) -> DoctorError:
 
 
 def _is(value: object, kind: type) -> bool:
-    """Tell whether a value is of a kind: a bool is no number, and an int that fits may stand for a float."""
+    """Return whether a value is of a type; a bool is not a number, and an int may be used as a float if it fits."""
     if isinstance(value, bool):
         return kind in (bool, object)
     if kind is float and isinstance(value, int):
@@ -81,10 +81,10 @@ def _is(value: object, kind: type) -> bool:
 
 
 def one_of(path: str, what: str, value: object, known: Iterable[str]) -> None:
-    """Refuse a word outside a vocabulary.
+    """Check that a value is one of some words.
 
     Raises:
-        DoctorError: the value is none of `known`.
+        DoctorError: the value is not in `known`.
     """
     allowed = tuple(known)
     if value in allowed:
@@ -94,10 +94,10 @@ def one_of(path: str, what: str, value: object, known: Iterable[str]) -> None:
 
 
 def unique(entries: Iterable[tuple[str, str]]) -> None:
-    """Refuse a name that two files take; entries are (name, path).
+    """Check that no two files have the same name; entries are (name, path).
 
     Raises:
-        DoctorError: a name comes twice; the message names both files.
+        DoctorError: a name is used twice; the message names both files.
     """
     seen: dict[str, str] = {}
     for name, path in entries:
@@ -107,8 +107,8 @@ def unique(entries: Iterable[tuple[str, str]]) -> None:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the nearest name that exists, empty where none is near."""
+    """Return a hint with the most similar known name, or "" if none is similar."""
     from difflib import get_close_matches
 
-    found = get_close_matches(name, list(known), n=1)
-    return f"did you mean {found[0]}?" if found else ""
+    matches = get_close_matches(name, list(known), n=1)
+    return f"did you mean {matches[0]}?" if matches else ""

@@ -1,4 +1,4 @@
-"""Compare two runs or two groups of seeds: differing settings, diverging metrics, possible explanations."""
+"""Compare two runs or two groups of seeds: settings that differ, metrics that diverge, and possible explanations."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ppo_doctor.model.words import ConfigValue
 
 _T = TypeVar("_T")
-#: Where an object lay in the memory of one process, as in "<function f at 0x7f91778aa158>": no setting.
+#: Matches the address of an object, as in "<function f at 0x7f91778aa158>", which is not a setting.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-#: Canonical setting → metrics on which it acts first; "" where it acts on all of training.
+#: Canonical setting → the metrics on which it acts first.
 ACTS_ON: Mapping[str, tuple[str, ...]] = {
     "learning_rate": ("learning_rate", "update_norm", "approx_kl", "clip_fraction", "ratio_std", "ref_kl"),
     "critic_learning_rate": ("critic_learning_rate", "value_loss", "explained_variance", "critic_grad_norm"),
@@ -61,9 +61,9 @@ ACTS_ON: Mapping[str, tuple[str, ...]] = {
     "num_envs": ("optimizer_steps", "explained_variance", "fps"),
     "precision": ("rollout_kl", "ratio_std", "approx_kl", "loss_scale"),
 }
-#: What a run is paid, the measure that people compare runs by first.
+#: The metrics of the reward, the preferred one first.
 REWARDS = ("episode_return", "reward_mean", "reward_total")
-#: Metric that is a setting in force → that setting.
+#: Metric that logs the value of a setting → that setting.
 LOGGED: Mapping[str, str] = {
     "learning_rate": "learning_rate",
     "critic_learning_rate": "critic_learning_rate",
@@ -75,27 +75,28 @@ LOGGED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One side of a comparison: a run, seeds of one configuration, or a report without its log."""
+    """One side of a comparison: a run, several seeds of one configuration, or a JSON report without its log."""
 
     name: str
     config: Mapping[str, ConfigValue]
     #: key as written → canonical setting
     canonical: Mapping[str, str] = field(default_factory=dict)
-    #: leading cause → in how many of the runs
+    #: leading cause → the number of runs that have it
     causes: Mapping[str, int] = field(default_factory=dict)
-    #: of a report without its log: the problems only
+    #: a summary per run; those of a JSON report have only the verdict and the problems
     summaries: tuple[Summary, ...] = ()
+    #: empty for a JSON report
     runs: tuple[Run, ...] = ()
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Return the verdict on each of the runs."""
+        """Return the verdict of each run."""
         return tuple(summary.verdict for summary in self.summaries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a side was paid by one measure: at its first and last record, and at its best; medians over seeds."""
+    """The first, last and best value of a side's reward; medians over seeds."""
 
     metric: str
     first: float
@@ -105,7 +106,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A setting that differs; None stands for absent."""
+    """A setting that differs; the value is None on a side that does not have it."""
 
     key: str
     canonical: str | None
@@ -115,7 +116,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A difference that may explain a divergence, and why it may."""
+    """A difference that may explain divergences: the metrics on which it acts, and the reason as a sentence."""
 
     difference: Difference
     metrics: tuple[str, ...]
@@ -124,36 +125,36 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Everything that two sides differ in."""
+    """The differences of two sides."""
 
     a: Side
     b: Side
     differences: tuple[Difference, ...]
-    #: in the order in which metrics part; None where there was no series on both sides
+    #: the earliest first; None if a side has no series
     divergences: tuple[Divergence, ...] | None
     explanations: tuple[Explanation, ...]
 
     @property
     def outcomes(self) -> tuple[Outcome | None, Outcome | None]:
-        """Return what each side was paid, by one measure that both have; None where a side logs no such measure."""
+        """Return the reward of each side, by the same metric if both have one; None if a side logs no reward."""
         for metric in REWARDS:
             both = outcome(metric, self.a.runs), outcome(metric, self.b.runs)
             if all(both):
                 return both
-        return _own(self.a.runs), _own(self.b.runs)
+        return _first_outcome(self.a.runs), _first_outcome(self.b.runs)
 
     @property
     def different(self) -> bool:
-        """Tell whether anything differs: a setting, a metric beyond what runs wander by themselves, a leading cause."""
+        """Return whether the sides differ: in a setting, in a metric beyond its scatter, or in a leading cause."""
         return bool(self.differences or self.divergences) or set(self.a.causes) != set(self.b.causes)
 
 
-def _own(runs: Sequence[Run]) -> Outcome | None:
-    return next((found for metric in REWARDS if (found := outcome(metric, runs)) is not None), None)
+def _first_outcome(runs: Sequence[Run]) -> Outcome | None:
+    return next((reward for metric in REWARDS if (reward := outcome(metric, runs)) is not None), None)
 
 
 def outcome(metric: str, runs: Sequence[Run]) -> Outcome | None:
-    """Return first, last and best finite value of a metric, as medians over runs; None where one has none."""
+    """Return the first, last and best finite value of a metric as medians over runs; None if a run has none."""
     logged = [run.series[metric].values for run in runs if metric in run.series]
     finite = [values[np.isfinite(values)] for values in logged]
     if not finite or len(finite) < len(runs) or not all(map(len, finite)):
@@ -167,7 +168,7 @@ def outcome(metric: str, runs: Sequence[Run]) -> Outcome | None:
 
 
 def side_of(judged: Sequence[tuple[Run, Diagnosis]]) -> Side:
-    """Return a side made of one run, or of seeds of one configuration."""
+    """Return the side of one run, or of several seeds of one configuration."""
     first = judged[0][0]
     leading = [c.id for _, d in judged for c in d.causes if c.leader and not c.benign]
     more = f" and {len(judged) - 1} more" if len(judged) > 1 else ""
@@ -182,7 +183,7 @@ def side_of(judged: Sequence[tuple[Run, Diagnosis]]) -> Side:
 
 
 def side_of_report(diagnoses: Sequence[Mapping[str, Any]]) -> Side:
-    """Return a side made of a JSON report: settings and causes, no series."""
+    """Return the side of a JSON report, which has settings and causes but no series."""
     summaries = tuple(map(_reported, diagnoses))
     leading = [problem.cause for summary in summaries for problem in summary.problems]
     run = diagnoses[0]["run"]
@@ -195,7 +196,7 @@ def side_of_report(diagnoses: Sequence[Mapping[str, Any]]) -> Side:
 
 
 def _reported(diagnosis: Mapping[str, Any]) -> Summary:
-    """Return the summary of a JSON report, as far as a line of a comparison needs it."""
+    """Return a summary with the parts of a JSON report that a comparison needs: verdict and leading causes."""
     leading = [c for c in diagnosis["causes"] if c.get("leader") and not c.get("benign")]
     return Summary(
         verdict=_one_of(get_args(Verdict), diagnosis.get("verdict"), "inconclusive"),
@@ -208,86 +209,87 @@ def _reported(diagnosis: Mapping[str, Any]) -> Summary:
 def _problem(cause: Mapping[str, Any]) -> ProblemSummary:
     since = cause.get("onset_step")
     title = str(cause.get("title") or cause["id"])
-    sure = _one_of(CONFIDENCES, cause.get("confidence"), "suspected")
+    confidence = _one_of(CONFIDENCES, cause.get("confidence"), "suspected")
     return ProblemSummary(
         rank=0,
         title=title,
-        why=(Why(cause=cause["id"], title=title, confidence=sure),),
+        why=(Why(cause=cause["id"], title=title, confidence=confidence),),
         severity=Severity(cause["severity"]),
         since=since if isinstance(since, int) else None,
         do=tuple(Remedy(do=str(each.get("say", ""))) for each in cause.get("do") or () if isinstance(each, dict))[:1],
     )
 
 
-def _one_of(known: Sequence[_T], value: object, otherwise: _T) -> _T:
-    return next((word for word in known if word == value), otherwise)
+def _one_of(known: Sequence[_T], value: object, default: _T) -> _T:
+    return next((word for word in known if word == value), default)
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """Compare two sides."""
-    ours = differences(a, b)
-    parted: tuple[Divergence, ...] | None = None
+    """Return the comparison of two sides; metrics on which a setting that differs acts diverge by a weaker test."""
+    differing = differences(a, b)
+    diverged: tuple[Divergence, ...] | None = None
     if a.runs and b.runs:
         from ppo_doctor.diagnosis.divergence import divergences
 
-        parted = divergences(a.runs, b.runs, exact=LOGGED)
-        ours = (*ours, *_logged(ours, parted))
-        reached = {metric for difference in ours for metric in ACTS_ON.get(difference.canonical or "", ())}
-        parted = divergences(a.runs, b.runs, expected=reached, exact=LOGGED) if reached else parted
-    return Comparison(a=a, b=b, differences=ours, divergences=parted, explanations=explanations(ours, parted or ()))
+        diverged = divergences(a.runs, b.runs, exact=LOGGED)
+        differing = (*differing, *_logged(differing, diverged))
+        affected = {metric for difference in differing for metric in ACTS_ON.get(difference.canonical or "", ())}
+        diverged = divergences(a.runs, b.runs, expected=affected, exact=LOGGED) if affected else diverged
+    explained = explanations(differing, diverged or ())
+    return Comparison(a=a, b=b, differences=differing, divergences=diverged, explanations=explained)
 
 
-def _logged(found: Sequence[Difference], parted: Sequence[Divergence]) -> list[Difference]:
-    """Return settings that only the logs show to differ: a learning rate is logged more often than configured."""
-    told = {difference.canonical for difference in found}
+def _logged(known: Sequence[Difference], diverged: Sequence[Divergence]) -> list[Difference]:
+    """Return the settings whose logged values diverged although the configurations do not show a difference."""
+    canonical = {difference.canonical for difference in known}
     return [
         Difference(key=divergence.metric, canonical=name, a=divergence.a, b=divergence.b)
-        for divergence in parted
-        if (name := LOGGED.get(divergence.metric)) is not None and name not in told
+        for divergence in diverged
+        if (name := LOGGED.get(divergence.metric)) is not None and name not in canonical
     ]
 
 
 def differences(a: Side, b: Side) -> tuple[Difference, ...]:
-    """Return the settings that differ, those that we know first; seeds, names and paths of a run are none."""
+    """Return the settings that differ, known ones first; seeds, names and paths of runs do not count."""
     keys = [key for key in dict.fromkeys((*a.config, *b.config)) if not (is_own(key) or _ADDRESS.search(key))]
     names = {**a.canonical, **b.canonical}
-    found = [
+    differing = [
         Difference(key=key, canonical=_canonical(key, names), a=a.config.get(key), b=b.config.get(key))
         for key in keys
         if _unlike(a.config.get(key), b.config.get(key))
     ]
-    return tuple(sorted(found, key=lambda difference: (difference.canonical is None, difference.key)))
+    return tuple(sorted(differing, key=lambda difference: (difference.canonical is None, difference.key)))
 
 
 def _canonical(key: str, names: Mapping[str, str]) -> str | None:
-    """Return the canonical name of a setting; a report of ours holds none, so a key that is one counts too."""
+    """Return the canonical name of a setting, or None; JSON reports have no such names, so known keys count as well."""
     tail = key.rpartition(".")[2]
     return names.get(key) or (tail if tail in ACTS_ON else None)
 
 
 def _unlike(a: ConfigValue, b: ConfigValue) -> bool:
-    """Tell whether two values differ as settings: 1 is 1.0, and no true."""
+    """Return whether two values differ as settings: 1 equals 1.0 but not True, and addresses are ignored."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is not b
     return a != b and (not isinstance(a, str) or not isinstance(b, str) or _ADDRESS.sub("", a) != _ADDRESS.sub("", b))
 
 
-def explanations(found: Iterable[Difference], parted: Sequence[Divergence]) -> tuple[Explanation, ...]:
-    """Return which differences act on the metrics that parted, the one that acts on the earliest first.
+def explanations(candidates: Iterable[Difference], diverged: Sequence[Divergence]) -> tuple[Explanation, ...]:
+    """Return the differences that act on metrics that diverged, the one that acts on the earliest first.
 
-    An only difference explains whatever parted, as far as anything can: two runs of one configuration differ too.
+    If no difference acts on them and there is only one, it may explain them nevertheless.
     """
-    ours = list(found)
-    order = {divergence.metric: place for place, divergence in enumerate(parted)}
+    differing = list(candidates)
+    order = {divergence.metric: place for place, divergence in enumerate(diverged)}
     ranked: list[tuple[int, int, Explanation]] = []
-    for difference in ours:
-        reached = tuple(m for m in order if m in ACTS_ON.get(difference.canonical or "", ()) and m != difference.key)
-        if reached:
-            step = parted[order[reached[0]]].step
-            says = f"it acts on {', '.join(reached[:4])}, and {reached[0]} parts from step {step}"
-            made = Explanation(difference=difference, metrics=reached, says=says)
-            ranked.append((order[reached[0]], -len(reached), made))
-    if not ranked and len(ours) == 1 and parted:
-        made = Explanation(difference=ours[0], metrics=(), says="it is the only setting that differs")
-        ranked.append((0, 0, made))
+    for difference in differing:
+        affected = tuple(m for m in order if m in ACTS_ON.get(difference.canonical or "", ()) and m != difference.key)
+        if affected:
+            step = diverged[order[affected[0]]].step
+            says = f"it acts on {', '.join(affected[:4])}, and {affected[0]} parts from step {step}"
+            explanation = Explanation(difference=difference, metrics=affected, says=says)
+            ranked.append((order[affected[0]], -len(affected), explanation))
+    if not ranked and len(differing) == 1 and diverged:
+        only = Explanation(difference=differing[0], metrics=(), says="it is the only setting that differs")
+        ranked.append((0, 0, only))
     return tuple(entry for _, _, entry in sorted(ranked, key=lambda row: row[:2]))

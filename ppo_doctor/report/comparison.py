@@ -26,79 +26,79 @@ if TYPE_CHECKING:
     Cells: TypeAlias = tuple[str, ...]
 
 INDENT = 3
-#: Lines beside the rows of what diverged and of settings: two headings, and the blank lines between parts.
+#: The lines that the tables of divergences and settings need in addition to their rows: headings and blank lines.
 FRAME = 5
-#: Rows of either part that the other gives way for.
+#: The least rows of each of the two tables.
 LEAST_ROWS = 3
-PAID = ("reward", "first", "last", "best")
-PARTED = ("diverged", "from step", "A since", "B since")
+REWARD = ("reward", "first", "last", "best")
+DIVERGED = ("diverged", "from step", "A since", "B since")
 SETTINGS = ("settings that differ",)
-#: Characters of a setting's name, and twice those of its value.
+#: The longest name of a setting in characters; its values may be half as long.
 LONGEST = 60
-UNPAID = "unknown: no series of it"
-#: More plots would make a page that nobody reads to its end; `--all` draws all of them.
+NO_REWARD = "unknown: no series of it"
+#: The most plots of a page; with `--all` there is no limit.
 MOST_PLOTS = 12
 
 
 def as_text(comparison: Comparison, options: RenderOptions) -> str:
-    """Return a comparison for a terminal: reward, what diverged and when, settings, and the verdict on each side."""
+    """Return a comparison as text: reward, metrics that diverged, settings that differ, and verdicts."""
     page = page_for(options)
     end = Page(width=page.width, ascii=page.ascii)
     for letter, side, name in _sides(comparison):
         page.add((Span(letter, "bold"), BOUND * 2 + plain(name)), 0, INDENT)
         _verdict(end, letter, side)
     page.blank()
-    _table(page, PAID, _rewards(comparison))
-    rows, settings = _parted(comparison), _changed(comparison)
+    _table(page, REWARD, _rewards(comparison))
+    rows, settings = _diverged(comparison), _changed(comparison)
     room = math.ceil(LINES * max(1.0, AT_WIDTH / page.width)) - len(page.lines) - len(end.lines) - FRAME
     room = len(rows) + len(settings) if options.all else room
-    _table(page, PARTED, _most(rows, max(room - len(settings), LEAST_ROWS)))
+    _table(page, DIVERGED, _most(rows, max(room - len(settings), LEAST_ROWS)))
     _table(page, SETTINGS, _most(settings, max(room - len(rows), LEAST_ROWS)))
     page.lines.extend(end.lines)
     return paint(page, options)
 
 
 def _sides(comparison: Comparison) -> list[tuple[str, Side, str]]:
-    """Return both sides with their letters and with what tells their names apart."""
-    ours = (comparison.a, comparison.b)
-    return list(zip("AB", ours, names([side.name for side in ours]), strict=True))
+    """Return the letter, the side and the unique name of both sides."""
+    sides = (comparison.a, comparison.b)
+    return list(zip("AB", sides, names([side.name for side in sides]), strict=True))
 
 
 def _rewards(comparison: Comparison) -> list[Cells]:
-    """Return a row per side: what it was paid at its first and last record, and at its best, and by which metric."""
+    """Return a row per side: the key of its reward, and the first, last and best value."""
     if not any(comparison.outcomes):
-        return [(UNPAID,)]
-    found = zip(_sides(comparison), comparison.outcomes, strict=True)
-    return [_paid(letter, side, reward) for (letter, side, _), reward in found]
+        return [(NO_REWARD,)]
+    rows = zip(_sides(comparison), comparison.outcomes, strict=True)
+    return [_reward_cells(letter, side, reward) for (letter, side, _), reward in rows]
 
 
-def _paid(letter: str, side: Side, found: Outcome | None) -> Cells:
-    if found is None:
-        return (f"{letter}{BOUND * 2}{UNPAID}",)
-    return f"{letter}  {_key(side, found.metric)}", short(found.first), short(found.last), short(found.best)
+def _reward_cells(letter: str, side: Side, reward: Outcome | None) -> Cells:
+    if reward is None:
+        return (f"{letter}{BOUND * 2}{NO_REWARD}",)
+    return f"{letter}  {_key(side, reward.metric)}", short(reward.first), short(reward.last), short(reward.best)
 
 
 def _key(side: Side, metric: str) -> str:
-    """Return what a side's log calls a metric."""
+    """Return the key of a metric in the log of a side."""
     return key_of(metric, next((run.series[metric].raw for run in side.runs if metric in run.series), metric))
 
 
-def _parted(comparison: Comparison) -> list[Cells]:
-    """Return a row per metric that diverged, in the order in which they did: its key, the step, and both medians."""
+def _diverged(comparison: Comparison) -> list[Cells]:
+    """Return a row per metric that diverged, the earliest first: its key, the step, and the medians of both sides."""
     if comparison.divergences is None:
         return [("unknown: a report holds no series; compare the logs",)]
     rows: list[Cells] = [
         (_key(comparison.a, d.metric) + " *" * d.expected, str(d.step), short(d.a), short(d.b))
         for d in comparison.divergences
     ]
-    # A lower bar was passed, that of a metric on which a setting acts that differs.
+    # If a setting that differs acts on a metric, a weaker test of its level counts, too.
     note = ("* judged by level alone; seeds may differ as much: compare several with --group",)
     rows += [note] * any(d.expected for d in comparison.divergences)
     return rows or [("none beyond the scatter of each run, over the steps that both have",)]
 
 
 def _changed(comparison: Comparison) -> list[Cells]:
-    """Return a row per setting that differs, first those that may explain what diverged, with the reason."""
+    """Return a row per setting that differs; those that may explain a divergence come first, with the reason."""
     why = {each.difference: each.metrics for each in comparison.explanations}
     rows: list[Cells] = [(f"{_values(each)}: {_because(comparison, metrics)}",) for each, metrics in why.items()]
     rows += [(_values(each),) for each in comparison.differences if each not in why]
@@ -123,12 +123,12 @@ def _value(value: object) -> str:
 
 
 def _most(rows: list[Cells], most: int) -> list[Cells]:
-    """Return as many rows as there is room for, the last of them telling how many there are beside."""
+    """Return at most `most` rows; if some are left out, the last one says how many."""
     return rows if len(rows) <= most else [*rows[: most - 1], (f"… and {len(rows) - most + 1} more, --all",)]
 
 
 def _table(page: Page, head: Cells, rows: Sequence[Cells]) -> None:
-    """Add a heading and its rows: cells stand under each other, to the right but the first."""
+    """Add a heading and its rows as a table; the first column is left-aligned, the others right-aligned."""
     lines = [head, *(cells for cells in rows if len(cells) > 1)]
     widths = [max(columns(line[i]) for line in lines) for i in range(len(head))]
     for indent, line in ((0, head), *((INDENT, cells) for cells in rows)):
@@ -156,7 +156,7 @@ def _summary_of(side: Side) -> Summary:
 
 
 def _standing(side: Side) -> str:
-    """Return the first problem of a side, its confidence and onset, and how many of its seeds have it."""
+    """Return the first problem of a side with its confidence, its onset and the number of seeds that have it."""
     summary = _summary_of(side)
     if not summary.problems:
         return what(summary)
@@ -178,8 +178,8 @@ def as_json(comparison: Comparison, _options: RenderOptions) -> str:
             for letter, side, _ in _sides(comparison)
         },
         "reward": {
-            letter: None if found is None else fields(found, "metric first last best")
-            for letter, found in zip("ab", comparison.outcomes, strict=True)
+            letter: None if reward is None else fields(reward, "metric first last best")
+            for letter, reward in zip("ab", comparison.outcomes, strict=True)
         },
         "differences": [fields(difference, "key canonical a b") for difference in comparison.differences],
         "divergences": None if divergences is None else [fields(d, "metric step a b expected") for d in divergences],
@@ -189,17 +189,17 @@ def as_json(comparison: Comparison, _options: RenderOptions) -> str:
 
 
 def as_html(comparison: Comparison, options: RenderOptions) -> str:
-    """Return a comparison as a page that fetches and runs nothing."""
-    ours = _sides(comparison)
+    """Return a comparison as one HTML page without scripts that loads nothing from the network."""
+    sides = _sides(comparison)
     parts = (
         el("h1", text("Two runs compared")),
-        el("div", *(_side(*side) for side in ours), cls="sides"),
+        el("div", *(_side(*side) for side in sides), cls="sides"),
         _section("Reward", _reward(comparison)),
         _section("Metrics that diverged, earliest first", _plots(comparison, options)),
         _section("Settings that differ", el("ul", *(el("li", text(line)) for (line,) in _changed(comparison)))),
     )
     main = el("main", join((el("section", *parts[:2]), *parts[2:])))
-    title = f"{' against '.join(name for *_, name in ours)} · ppo-doctor"
+    title = f"{' against '.join(name for *_, name in sides)} · ppo-doctor"
     return document(title, el("div", main, cls="frame"), styles=("report.css", "comparison.css"))
 
 
@@ -220,16 +220,16 @@ def _side(letter: str, side: Side, name: str) -> Markup:
 
 
 def _reward(comparison: Comparison) -> Markup:
-    cells = table(map(text, PAID), [row(*line) for line in _rewards(comparison)], "Reward")
-    metrics = {found.metric if found is not None else "" for found in comparison.outcomes}
-    metric = metrics.pop() if len(metrics) == 1 else ""  # drawn where both sides are paid by one metric
+    cells = table(map(text, REWARD), [row(*line) for line in _rewards(comparison)], "Reward")
+    metrics = {reward.metric if reward is not None else "" for reward in comparison.outcomes}
+    metric = metrics.pop() if len(metrics) == 1 else ""  # drawn only if both sides have the same metric
     step = next((d.step for d in comparison.divergences or () if d.metric == metric), None)
     return join((cells, _figure(comparison, metric, step, "") if metric else NOTHING))
 
 
 def _plots(comparison: Comparison, options: RenderOptions) -> Markup:
     if not comparison.divergences:
-        return el("p", text(_parted(comparison)[0][0]))
+        return el("p", text(_diverged(comparison)[0][0]))
     shown = comparison.divergences[: None if options.all else MOST_PLOTS]
     left = len(comparison.divergences) - len(shown)
     figures = (_figure(comparison, d.metric, d.step, _says(d.step, d.a, d.b, level=d.expected)) for d in shown)
@@ -243,7 +243,7 @@ def _says(step: int, a: float, b: float, *, level: bool) -> str:
 
 
 def _figure(comparison: Comparison, metric: str, step: int | None, says: str) -> Markup:
-    """Return a plot with the curve of the first run of each side; nothing where one has none."""
+    """Return a plot with the curve of the first run of each side that has it, or nothing if a side has none."""
     a, b = (_series(side, metric) for side in (comparison.a, comparison.b))
     if a is None or b is None:
         return NOTHING
@@ -256,5 +256,5 @@ def _figure(comparison: Comparison, metric: str, step: int | None, says: str) ->
 
 
 def _series(side: Side, metric: str) -> Series | None:
-    found = next((run.series[metric] for run in side.runs if metric in run.series), None)
-    return found if found is not None and len(found) else None
+    series = next((run.series[metric] for run in side.runs if metric in run.series), None)
+    return series if series is not None and len(series) else None

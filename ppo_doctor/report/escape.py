@@ -12,22 +12,22 @@ from unicodedata import category
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Longest name, path or sentence that a report prints in full.
+#: The longest name or path, and the longest sentence, that a report prints in full.
 LONGEST_NAME, LONGEST_TEXT = 300, 2000
-#: More combining marks than this on one character would spill over the lines above and below.
+#: The most combining marks on one character; more would cover the lines above and below.
 MOST_MARKS = 3
 #: Controls, format characters (bidi overrides, zero-width joiners, tags), lone surrogates, line separators.
 _UNSAFE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 _MARKS = frozenset(("Mn", "Me"))
-#: Letters, marks and fillers that print as nothing although their category sounds harmless.
+#: Letters, marks and fillers that are invisible although their category is a harmless one.
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def plain(text: str, limit: int = LONGEST_NAME) -> str:
-    """Return text on one line with every control or invisible character as a visible escape, at most `limit` long.
+    """Return text on one line with every control or invisible character as a visible escape.
 
-    Shortened text says how many characters are gone; the rest of a report therefore never cuts anything.
+    Text longer than about `limit` characters is shortened as by `bounded`, so that reports need not cut it.
     """
     safe = text.isascii() and text.isprintable()
     return bounded(text if safe else _visible(text), limit)
@@ -39,7 +39,7 @@ def prose(text: str, limit: int = LONGEST_TEXT) -> str:
 
 
 def bounded(text: str, limit: int) -> str:
-    """Return the text, or its head and tail around the number of characters left out when it is over `limit`."""
+    """Return text, or its head and tail with the number of characters left out if it is longer than `limit`."""
     if len(text) <= limit:
         return text
     head, tail = limit * 2 // 3, limit // 3
@@ -48,18 +48,18 @@ def bounded(text: str, limit: int) -> str:
 
 
 def unsafe(character: str) -> bool:
-    """Tell whether a character moves the cursor, reorders its neighbours, or prints as nothing."""
+    """Return whether a character moves the cursor, reorders its neighbours, or is invisible."""
     selects_variation = "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
     return category(character) in _UNSAFE or character in _INVISIBLE or selects_variation
 
 
 def _visible(text: str) -> str:
-    """Return text with escapes; each distinct character is looked up once, however long the text."""
-    held = set(text)
-    if combining := "".join(re.escape(character) for character in held if category(character) in _MARKS):
+    """Return text with unsafe characters and excessive combining marks escaped."""
+    characters = set(text)  # each distinct character is looked up once, however long the text is
+    if combining := "".join(re.escape(character) for character in characters if category(character) in _MARKS):
         stacks = re.compile(f"([{combining}]{{{MOST_MARKS}}})([{combining}]+)")
         text = stacks.sub(lambda stack: stack[1] + "".join(map(_escape, stack[2])), text)
-    return text.translate({ord(character): _escape(character) for character in held if unsafe(character)})
+    return text.translate({ord(character): _escape(character) for character in characters if unsafe(character)})
 
 
 def _escape(character: str) -> str:
@@ -71,24 +71,24 @@ def _escape(character: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
-#: Everything that starts inline markup, HTML, a table cell or mathematics.
+#: Characters that start inline markup, HTML, a table cell or mathematics in Markdown.
 _ACTIVE = re.compile(r"[\\`*_\[\]<>|~#$!&]")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
-#: Mentions, issue numbers and bare links, which GitHub makes of plain text even behind a backslash.
+#: Matches what GitHub turns into mentions, issue links and bare links, even after a backslash.
 _AUTOLINK = re.compile(r"@(?=\w)|#(?=\d)|(?<=[a-zA-Z]):(?=//)|\bwww(?=\.)|\bGH(?=-\d)", re.IGNORECASE)
-#: A list, a heading or a quotation, when it starts a line.
+#: Matches what opens a list or a heading at the start of a line.
 _BLOCK = re.compile(r"(?:[-+=]|\d+[.)])")
-#: Breaks what would become a link, and shows as nothing.
+#: An invisible character that prevents a link.
 _NOTHING = "&#8203;"
 
 
 def md(text: str) -> str:
-    """Return a sentence from outside that Markdown shows as it is, on one line."""
+    """Return untrusted text for Markdown on one line, with all markup escaped."""
     return _inline(prose(text))
 
 
 def md_html(text: str) -> str:
-    """Return a sentence from outside for a line of HTML within Markdown, where a backslash escapes nothing."""
+    """Return untrusted text for a line of HTML within Markdown, where a backslash does not escape."""
     return _inline(prose(text), escape)
 
 
@@ -99,11 +99,11 @@ def _inline(text: str, escaped: Callable[[str], str] | None = None) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _ACTIVE.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), text)
+    return _ACTIVE.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), text)
 
 
 def md_line(text: str) -> str:
-    """Return a sentence from outside that may start a line: it opens no list and no heading."""
+    """Return untrusted text for the start of a line in Markdown, where it must not open a list or heading."""
     safe = md(text)
     match = _BLOCK.match(safe)
     if match is None:
@@ -113,7 +113,7 @@ def md_line(text: str) -> str:
 
 
 def md_code(text: str) -> str:
-    """Return a name or path as a code span, whatever back ticks it holds; good in table cells too."""
+    """Return a name or path as a Markdown code span, which may contain backticks and be in a table cell."""
     safe = plain(text).replace("|", r"\|")
     fence = "`" * (max((len(run) for run in re.findall("`+", safe)), default=0) + 1)
     pad = " " if safe[:1] in ("`", "") or safe[-1:] == "`" else ""
@@ -121,7 +121,7 @@ def md_code(text: str) -> str:
 
 
 def xml(text: str) -> str:
-    """Return text for an element's content or an attribute; what XML 1.0 forbids becomes a visible escape."""
+    """Return text for the content of an XML element or an attribute, without characters that XML 1.0 forbids."""
     legal = prose(text)
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&apos;")):
         legal = legal.replace(character, entity)
@@ -129,16 +129,16 @@ def xml(text: str) -> str:
 
 
 def command_data(text: str) -> str:
-    """Return text as the message of a workflow command."""
-    return prose(text).replace("%", "%25")  # prose has neither line ends nor carriage returns
+    """Return text as the message of a GitHub workflow command."""
+    return prose(text).replace("%", "%25")  # prose has no line ends
 
 
 def command_property(text: str) -> str:
-    """Return text as a property of a workflow command, which also ends at a comma or a colon."""
+    """Return text as a property of a GitHub workflow command, in which commas and colons are escaped as well."""
     return command_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def slashes(path: str) -> str:
-    """Return a path with forward slashes when it is a Windows path, as machines elsewhere expect it."""
+    """Return a path with forward slashes if it is a Windows path, and without a leading "./" otherwise."""
     windows = re.match(r"[A-Za-z]:[\\/]|\\\\", path) or ("\\" in path and "/" not in path)
     return PureWindowsPath(path).as_posix() if windows else fspath(path).removeprefix("./")

@@ -1,4 +1,4 @@
-"""The report as one HTML file that loads nothing from the network, runs only its own script, and prints."""
+"""Reports as one HTML file that loads nothing from the network, runs only its own script, and can be printed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ppo_doctor.report.phrases import (
     MARKS,
     UNIT,
     apart,
-    behind,
     by_gravity,
     causes_of,
     chance,
@@ -23,6 +22,7 @@ from ppo_doctor.report.phrases import (
     finding_says,
     first_action,
     flowing,
+    relation_to_leader,
     short,
     weighed,
     wrong,
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import ProblemSummary, Row, Summary, Table
 
-#: Bytes of sections on a page of several runs, plots on it in all, and plots of a run however many there are.
+#: Limits of a page of several runs: the bytes of its sections, its plots in all, and the plots each run has at least.
 MOST_BYTES, MOST_PLOTS_IN_ALL, FEWEST_PLOTS = 1_700_000, 48, 2
-#: Up to this many runs plots are as fine as on a page of one.
+#: Up to this many runs, plots are as fine as on a page of one run.
 FEW_RUNS = 6
-#: With more runs than this, the table is one of words.
+#: The most runs whose reward is drawn in the table of runs.
 MOST_CURVES = 200
 VERDICT_MARKS: Mapping[Verdict, str] = {"healthy": "✓", "warning": "!", "unhealthy": "✗", "inconclusive": "?"}
-#: The signal within one link of the chain, 100 wide and 40 high: a beat, none, or nothing known.
+#: SVG paths of the signal in one link of the chain by its state, 100 wide and 40 high.
 TRACES: Mapping[LinkState, str] = {
     "alive": "M0 20H30L35 16L41 26L48 4L56 36L62 14L67 20H100",
     "weak": "M0 20H42L47 16L52 24L57 20H100",
@@ -57,13 +57,13 @@ TRACES: Mapping[LinkState, str] = {
     "unknown": "M0 20H100",
 }
 NO_PLOTS = "Plots are left out: this page was made without the log's records."
-#: States of a link that have to do with a problem.
+#: States of a broken link.
 ILL = ("weak", "wrong", "dead")
 
 
 @frozen
 class Entry:
-    """A run on a page of several, under the name that tells it from the others."""
+    """A run on a page of several, with a name that is unique on the page."""
 
     name: str
     summary: Summary
@@ -72,16 +72,16 @@ class Entry:
 
 
 def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
-    """Return one diagnosis as a page; without the run its plots are left out, and the page says so."""
+    """Return one diagnosis as a page; without the run it has a note instead of plots."""
     body = _run(summarize(diagnosis, run), diagnosis, run, options, Drawing())
     return _page(f"{diagnosis.verdict}: {diagnosis.run.id}", body, diagnosis.tool_version)
 
 
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Sequence[Run | None] = ()) -> str:
-    """Return the diagnoses of several runs as one page: a table of all, the gravest first, then each run folded.
+    """Return several diagnoses as one page: a table of all, the most severe first, then each run under a fold.
 
-    A page that grows without end helps nobody: from `MOST_BYTES` on, further runs stand in the table only, and plots
-    share `MOST_PLOTS_IN_ALL`.
+    To limit the size of the page, runs beyond `MOST_BYTES` are in the table only, and all runs together have about
+    `MOST_PLOTS_IN_ALL` plots.
     """
     rows = by_gravity(diagnoses, runs)
     names = apart([diagnosis.run.id for diagnosis, _ in rows])
@@ -100,7 +100,7 @@ def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Se
 
 
 def _folds(entries: Sequence[Entry], options: RenderOptions) -> list[Markup]:
-    """Return as many runs as a page holds, each folded."""
+    """Return the sections of runs, each under a fold, up to `MOST_BYTES` in all."""
     most = min(MOST_PLOTS, max(FEWEST_PLOTS, MOST_PLOTS_IN_ALL // max(len(entries), 1)))
     drawing = Drawing(most=most, columns=COLUMNS if len(entries) <= FEW_RUNS else COLUMNS // 2)
     folds: list[Markup] = []
@@ -108,16 +108,16 @@ def _folds(entries: Sequence[Entry], options: RenderOptions) -> list[Markup]:
     for at, entry in enumerate(entries):
         body = _run(entry.summary, entry.diagnosis, entry.run, options, drawing, f"run-{at}-")
         head = el("h2", badge(entry.summary.verdict), text(f" {entry.name}", 300))
-        made = el("details", el("summary", head), body, cls="one-run", id=f"run-{at}")
-        size += len(made.encode())
+        section = el("details", el("summary", head), body, cls="one-run", id=f"run-{at}")
+        size += len(section.encode())
         if folds and size > MOST_BYTES:
             break
-        folds.append(made)
+        folds.append(section)
     return folds
 
 
 def _run_row(entry: Entry, at: int, *, linked: bool) -> Markup:
-    """Return a run in one line of cause and action."""
+    """Return the row of a run: name, verdict, first problem and action, and reward."""
     name = text(entry.name, 300)
     heading = el("th", el("a", name, href=f"#run-{at}") if linked else name, scope="row")
     reward = _reward(entry.summary, entry.run if at < MOST_CURVES else None)
@@ -132,7 +132,7 @@ def _in_short(summary: Summary) -> Markup:
 
 
 def _reward(summary: Summary, run: Run | None) -> Markup:
-    """Return the reward over the run, the one number that every run has in common."""
+    """Return the reward of a run as a small plot with its first and last value."""
     reward = summary.outcome
     series = run.series.get(reward.metric) if run is not None else None
     if run is None or run.steps is None or series is None or reward.start is None or reward.end is None:
@@ -150,7 +150,7 @@ def _page(title: str, main: Markup, version: str) -> str:
 
 
 def badge(verdict: Verdict) -> Markup:
-    """Return a verdict's word with its sign."""
+    """Return a verdict with its sign."""
     mark = el("span", text(VERDICT_MARKS[verdict]), cls="mark", aria_hidden="true")
     return el("span", mark, text(f" {verdict}"), cls=f"badge {verdict}")
 
@@ -158,7 +158,7 @@ def badge(verdict: Verdict) -> Markup:
 def _run(
     summary: Summary, diagnosis: Diagnosis, run: Run | None, options: RenderOptions, drawing: Drawing, prefix: str = ""
 ) -> Markup:
-    """Return the report of one run; on a page of several, `prefix` tells its ids from theirs."""
+    """Return the report of one run; on a page of several, `prefix` makes its element ids unique."""
     groups = html_plots.exhibits(summary, diagnosis, run, drawing.most)
     plots = [html_plots.figures(group, run, drawing.columns) for group in groups]
     key = NO_PLOTS if run is None else html_plots.KEY if summary.problems else ""
@@ -167,7 +167,7 @@ def _run(
     parts = (
         _hero(summary, diagnosis, prefix),
         _chain(shown) if ill else NOTHING,
-        *(_problem(p, shown, options, ours, prefix) for p, ours in zip(summary.problems, plots, strict=False)),
+        *(_problem(p, shown, options, figures, prefix) for p, figures in zip(summary.problems, plots, strict=False)),
         _pairs(phrases.rest(summary, diagnosis), "advice rest"),
         *plots[len(summary.problems) :],
         el("p", text(key), cls="quiet") if key else NOTHING,
@@ -178,9 +178,9 @@ def _run(
 
 
 def _hero(summary: Summary, diagnosis: Diagnosis, prefix: str) -> Markup:
-    """Return the head of a report; on a page of several runs the verdict is in the heading of the section instead."""
-    became = phrases.outcome(summary)
-    lead = el("p", text(became), cls="lead") if became else NOTHING
+    """Return the head of a report; on a page of several runs the heading of the section has the verdict instead."""
+    outcome = phrases.outcome(summary)
+    lead = el("p", text(outcome), cls="lead") if outcome else NOTHING
     facts = el("ul", *(el("li", text(fact)) for fact in phrases.facts(diagnosis)), cls="facts", aria_label="The run")
     name = el("p", text(diagnosis.run.id, 300), cls="run-id")
     verdict = NOTHING if prefix else el("h1", badge(diagnosis.verdict), id="verdict")
@@ -189,25 +189,25 @@ def _hero(summary: Summary, diagnosis: Diagnosis, prefix: str) -> Markup:
 
 
 def key_steps(table_: Table) -> Markup:
-    """Return the metrics that matter at the key steps, what is usual, and what stands out."""
-    beside = phrases.beside(table_)
+    """Return the table of metrics at the key steps, with usual ranges and remarks."""
+    extra = phrases.extra_columns(table_)
     heads = [join((text(m.name), el("span", text(f"step {m.step}"), cls="step"))) for m in table_.key_steps]
-    rows = (_row(row, [step.name for step in table_.key_steps], beside) for row in table_.rows)
-    heads += [el("span", text(name), cls="beside") for name in beside]
-    made = table((text("metric"), *heads), rows, "Metrics at the moments that tell", cls="moments")
-    return el("div", made, cls="wide", tabindex="0", role="region", aria_label="Metrics")
+    rows = (_row(row, [step.name for step in table_.key_steps], extra) for row in table_.rows)
+    heads += [el("span", text(name), cls="beside") for name in extra]
+    metrics = table((text("metric"), *heads), rows, "Metrics at the moments that tell", cls="moments")
+    return el("div", metrics, cls="wide", tabindex="0", role="region", aria_label="Metrics")
 
 
-def _row(row: Row, names: Sequence[str], beside: Sequence[str]) -> Markup:
+def _row(row: Row, names: Sequence[str], extra: Sequence[str]) -> Markup:
     name = el("th", el("code", text(phrases.row_name(row))), scope="row")
     values = (el("td", text(v), cls=f"at-{at}") for v, at in zip(phrases.cells(row), names, strict=True))
-    return el("tr", name, *values, *(el("td", text(flowing(getattr(row, column))), cls=column) for column in beside))
+    return el("tr", name, *values, *(el("td", text(flowing(getattr(row, column))), cls=column) for column in extra))
 
 
 def _problem(
     problem: ProblemSummary, diagnosis: Diagnosis, options: RenderOptions, plots: Markup, prefix: str
 ) -> Markup:
-    """Return a problem: what it is, what to do about it, its plots, and how it was weighed."""
+    """Return the section of a problem: title, evidence and remedies, plots, and the accounts of its causes."""
     name = f"{prefix}problem-{problem.rank}"
     rank = el("span", text(str(problem.rank)), cls="rank")
     heading = el("h3" if prefix else "h2", rank, text(phrases.title(problem)), id=name)
@@ -223,24 +223,24 @@ def _problem(
 
 
 def _pairs(rows: Sequence[tuple[str, str]], cls: str) -> Markup:
-    """Return sentences, each with its label beside it."""
+    """Return a list of sentences with their labels."""
     pairs = (join((el("dt", text(label), cls="do" * (label == "do")), el("dd", text(words)))) for label, words in rows)
     return el("dl", *pairs, cls=cls) if rows else NOTHING
 
 
 def _chain(diagnosis: Diagnosis) -> Markup:
-    """Return the signal chain as one line that goes flat where the signal dies, the side links, and their witnesses."""
+    """Return the signal chain as a trace that goes flat where the signal dies, the side links, and their evidence."""
     main = [link for link in diagnosis.chain if link.link in CHAIN]
-    beside = [link for link in diagnosis.chain if link.link not in CHAIN and link.state != "unknown"]
+    side_links = [link for link in diagnosis.chain if link.link not in CHAIN and link.state != "unknown"]
     picture = el("ol", *(_node(link) for link in main), cls="chain", aria_label="Signal chain, from rollout to ratio")
-    side = el("ul", *(_node(link) for link in beside), cls="chain side", aria_label="Beside the chain")
-    return el("div", picture, side if beside else NOTHING, _shown(diagnosis.chain), cls="signal")
+    side = el("ul", *(_node(link) for link in side_links), cls="chain side", aria_label="Beside the chain")
+    return el("div", picture, side if side_links else NOTHING, _link_evidence(diagnosis.chain), cls="signal")
 
 
 def _node(link: ChainLink) -> Markup:
     mark = el("span", text(MARKS[link.state]), cls="mark", aria_hidden="true")
     state = el("span", mark, text(f" {_state(link)}"), cls="state")
-    # its stretch of one line that runs through the whole chain and shows where the signal dies
+    # The traces of all links join to one line through the chain.
     shape = {"viewBox": "0 0 100 40", "preserveAspectRatio": "none", "aria_hidden": "true", "focusable": "false"}
     trace = el("svg", el("path", d=TRACES[link.state]), cls="trace", **shape)
     return el("li", trace, el("span", text(link.link), cls="name"), state, cls=f"link {link.state}")
@@ -250,7 +250,7 @@ def _state(link: ChainLink) -> str:
     return "not logged" if link.state == "unknown" else link.state
 
 
-def _shown(links: Sequence[ChainLink]) -> Markup:
+def _link_evidence(links: Sequence[ChainLink]) -> Markup:
     rows = [row(link.link, _state(link), flowing(link.witness)) for link in links if link.witness]
     title = "What shows the state of each link"
     return (
@@ -266,7 +266,7 @@ OUTCOMES: Mapping[Status, str] = {"errored": "!", "fired": "✗", "clear": "✓"
 def details(
     diagnosis: Diagnosis, run: Run | None, summary: Summary, drawn: Sequence[str], options: RenderOptions
 ) -> Markup:
-    """Return everything that a summary leaves out, each part under its fold."""
+    """Return the details that the summary leaves out, each part under a fold; `drawn` names the metrics with plots."""
     leading = [cause for problem in summary.problems for cause in causes_of(diagnosis, problem)]
     others = [cause for cause in diagnosis.causes if cause not in leading]
     parts = (
@@ -280,17 +280,17 @@ def details(
 
 
 def accounts(title: str, causes: Sequence[RankedCause], diagnosis: Diagnosis, *, unfolded: bool) -> Markup:
-    """Return a collapsible section with the score of each cause."""
+    """Return a fold with the account of each cause."""
     size = f": {count(len(causes), 'cause')}" if len(causes) != 1 else ""
     return fold(f"{title}{size}", join(_account(cause, diagnosis) for cause in causes), unfolded=unfolded)
 
 
 def _account(cause: RankedCause, diagnosis: Diagnosis) -> Markup:
-    """Return the ledger of a cause: prior, every weight, and the sum."""
+    """Return the account of a cause: prior, every weight, and the sum."""
     prior = _amount(decibels(cause.prior_db), text("prior"), text("how common this cause is"))
     total = _amount(decibels(cause.score_db), text("sum"), text(chance(cause.probability)), cls="sum")
     rows = (prior, *map(_weighed, weighed(cause)), total)
-    far = behind(diagnosis, cause)
+    far = relation_to_leader(diagnosis, cause)
     about = f"{cause.confidence}{'' if cause.benign else f', {cause.severity.value}'}{f', {far}' if far else ''}"
     head = el("p", el("strong", text(flowing(cause.title))), text(f" ({about}) "), code(cause.id), cls="of-account")
     caption = f"Account of {flowing(cause.id)}, in {UNIT}"
@@ -308,19 +308,19 @@ def _amount(amount: str, name: Markup, words: Markup, cls: str = "") -> Markup:
 
 
 def _statistics(drawn: Sequence[str], run: Run | None) -> Markup:
-    """Return the numbers of the metrics that are drawn."""
-    ours = [run.series[name] for name in dict.fromkeys(drawn)] if run is not None else []
-    if not ours:
+    """Return a table with statistics of the metrics that are drawn."""
+    series = [run.series[name] for name in dict.fromkeys(drawn)] if run is not None else []
+    if not series:
         return NOTHING
-    measures = [dict(measured(series)) for series in ours]
+    measures = [dict(measured(each)) for each in series]
     heads = list(dict.fromkeys(head for numbers in measures for head in numbers))
-    rows = [row(s.raw, *(numbers.get(h, "–") for h in heads)) for s, numbers in zip(ours, measures, strict=True)]
+    rows = [row(s.raw, *(numbers.get(h, "–") for h in heads)) for s, numbers in zip(series, measures, strict=True)]
     listed = table(map(text, ("Metric", *heads)), rows, "Statistics of the metrics that are drawn")
     return fold("Statistics", el("div", listed, cls="wide", tabindex="0", role="region", aria_label="Statistics"))
 
 
 def _checks(diagnosis: Diagnosis, *, unfolded: bool) -> Markup:
-    """Return every check with its outcome: errors first, then what fired, what is clear, and what did not run."""
+    """Return a table of all checks by status: errored, fired, clear, skipped."""
     ordered = [f for status in OUTCOMES for f in diagnosis.findings if f.status == status]
     left_out = ", ".join(flowing(name) for name in diagnosis.suppressed)
     note = el("p", text(f"Left out on request: {left_out}"), cls="quiet") if left_out else NOTHING
@@ -337,28 +337,28 @@ def _check(finding: Finding) -> Markup:
     outcome = el("td", el("span", mark, text(f" {finding.status}"), cls=f"outcome {finding.status}"))
     about = f" · {finding.link} · {finding.severity.value}"
     name = el("div", text(f"{finding.code} "), code(finding.rule), text(about), cls="about")
-    return el("tr", outcome, el("td", el("div", text(_found(finding))), name), cls="filtered")
+    return el("tr", outcome, el("td", el("div", text(_result(finding))), name), cls="filtered")
 
 
-def _found(finding: Finding) -> str:
-    """Return what a check found; one that did not run tells why, because its title would read like a claim."""
+def _result(finding: Finding) -> str:
+    """Return a finding as a sentence, or the reason if it did not run, because its title would read like a claim."""
     if finding.status in ("skipped", "errored"):
         return flowing(f"Did not run: {finding.reason or 'no reason given'}")
     return finding_says(finding)
 
 
 def _not_ruled_out(diagnosis: Diagnosis) -> Markup:
-    """Return the causes that this log does not speak about, and those that no log of its kind can show."""
+    """Return the causes that are not ruled out: by this log, and by any log of its kind."""
     parts = []
     for head, fuller in (("By this log", True), (NO_LOG, False)):
-        ours = [cause for cause in diagnosis.not_ruled_out if cause.a_fuller_log_could is fuller]
-        rows = [join((el("dt", code(c.id)), el("dd", text(flowing(c.because))))) for c in ours]
-        parts += [el("p", text(f"{head}:"), cls="quiet"), el("dl", *rows, cls="never")] if ours else []
+        causes = [cause for cause in diagnosis.not_ruled_out if cause.a_fuller_log_could is fuller]
+        rows = [join((el("dt", code(c.id)), el("dd", text(flowing(c.because))))) for c in causes]
+        parts += [el("p", text(f"{head}:"), cls="quiet"), el("dl", *rows, cls="never")] if causes else []
     return fold(f"Not ruled out: {count(len(diagnosis.not_ruled_out), 'cause')}", join(parts))
 
 
 def _reading(diagnosis: Diagnosis) -> Markup:
-    """Return the inputs, the configuration as found and the notes on reading."""
+    """Return a fold with the files that were read, the notes on reading and the configuration."""
     run = diagnosis.run
     files = (row(s.path, s.container, f"{s.records - s.skipped} of {s.records}") for s in run.sources)
     settings = [row(key, str(value)) for key, value in sorted(run.config.items())]

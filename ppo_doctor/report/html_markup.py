@@ -1,6 +1,6 @@
-"""HTML from checked pieces: a plain `str` is always escaped before it becomes `Markup`.
+"""Build HTML from `Markup`; a plain `str` becomes `Markup` only by escaping.
 
-The head of a page forbids foreign scripts and fetching.
+The content security policy of a page forbids other scripts and all loading.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ppo_doctor.report.escape import plain
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Text that is HTML already; a type checker keeps strings of a log out of places that ask for it.
+#: Text that is HTML already; the type checker prevents that unescaped strings are used as such.
 Markup = NewType("Markup", str)
 
 NOTHING = Markup("")
@@ -27,12 +27,12 @@ _VOID = frozenset({"meta", "link", "input", "br", "line", "rect", "path"})
 
 
 def text(words: str, limit: int = 2000) -> Markup:
-    """Return text from anywhere as HTML: controls and invisible characters visible, every sign of markup inert."""
+    """Return untrusted text as HTML: markup is escaped, and control and invisible characters are made visible."""
     return Markup(escape(plain(words, limit), quote=True))
 
 
 def el(tag: str, *children: Markup, cls: str = "", **attributes: str | bool | None) -> Markup:
-    """Return an element; `aria_label` becomes `aria-label`, a trailing `_` is dropped, True is a bare attribute."""
+    """Return an element; `aria_label` becomes `aria-label`, a trailing `_` is removed, and True has no value."""
     named: dict[str, str | bool | None] = {"class": cls or None, **attributes}
     inside = "".join(_attribute(name, value) for name, value in named.items())
     if tag in _VOID:
@@ -48,33 +48,33 @@ def _attribute(name: str, value: str | bool | None) -> str:
 
 
 def join(pieces: Iterable[Markup], between: Markup = NOTHING) -> Markup:
-    """Return pieces of HTML one after the other."""
+    """Return pieces of HTML joined."""
     return Markup(between.join(pieces))
 
 
 def code(words: str) -> Markup:
-    """Return a name from a log or of ours in the typewriter face."""
+    """Return a name as a code element."""
     return el("code", text(words))
 
 
 def row(*cells: str) -> Markup:
-    """Return a row of a table; its first cell is the row's heading."""
+    """Return a row of a table; its first cell is a heading."""
     return el("tr", el("th", text(cells[0]), scope="row"), *(el("td", text(cell)) for cell in cells[1:]))
 
 
 def table(heads: Iterable[Markup], rows: Iterable[Markup], caption: str, cls: str = "") -> Markup:
-    """Return a table whose caption is for screen readers: a heading stands above it for everybody else."""
+    """Return a table with a caption that only screen readers read, because a visible heading precedes the table."""
     head = el("thead", el("tr", *(el("th", name, scope="col") for name in heads)))
     return el("table", el("caption", text(caption), cls="unseen"), head, el("tbody", *rows), cls=cls)
 
 
 def fold(title: str, body: Markup, *, cls: str = "", unfolded: bool = False) -> Markup:
-    """Return a part that opens on a click; no part, no fold."""
+    """Return a section that opens on a click, or nothing if its body is empty."""
     return el("details", el("summary", text(title)), body, cls=cls, open=unfolded) if body else NOTHING
 
 
 def document(title: str, body: Markup, *, styles: Iterable[str], script: str = "", head: Markup = NOTHING) -> str:
-    """Return a page with style sheets of ours, and a script of ours where it has one; nothing else runs in it."""
+    """Return a page with style sheets and at most one script of the package; its policy forbids everything else."""
     css, code = "".join(map(_asset, styles)), _asset(script) if script else ""
     page = from_asset(
         "page.html",
@@ -89,20 +89,20 @@ def document(title: str, body: Markup, *, styles: Iterable[str], script: str = "
 
 
 def from_asset(name: str, **values: Markup) -> Markup:
-    """Return HTML of ours with values in place of its `$names`; line ends and indents in the file are left out."""
+    """Return an HTML file of the package with values for its `$names`, without its line ends and indents."""
     lines = (line.strip() for line in _asset(name).splitlines())
     return Markup(Template("".join(lines)).substitute(values))
 
 
 @cache
 def _asset(name: str) -> str:
-    """Return a style sheet, script or piece of HTML of ours; it must not hold what would close its element."""
+    """Return a style sheet, script or HTML file of the package; it must not contain the end tag of its element."""
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
 def _policy(css: str, script: str) -> str:
-    """Return a content security policy that lets only these run, whatever a log smuggled into the page."""
-    style, ours = (b64encode(sha256(content.encode()).digest()).decode() for content in (css, script))
-    runs = f"script-src 'sha256-{ours}'; " if script else ""
+    """Return a content security policy that allows only this style sheet and script."""
+    style, allowed = (b64encode(sha256(content.encode()).digest()).decode() for content in (css, script))
+    scripts = f"script-src 'sha256-{allowed}'; " if script else ""
     end = "img-src data:; base-uri 'none'; form-action 'none'"
-    return f"default-src 'none'; style-src 'sha256-{style}'; {runs}{end}"
+    return f"default-src 'none'; style-src 'sha256-{style}'; {scripts}{end}"

@@ -1,4 +1,4 @@
-"""The plots of a page: metrics of the evidence under each problem, and those of the table under the first."""
+"""The plots of an HTML page: metrics of the evidence for each problem, and those of the table for the first."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from ppo_doctor.report.plots import Marks
     from ppo_doctor.report.summary import ProblemSummary, Summary
 
-#: Plots of a problem's evidence, and of all problems of a run: more would make a page that nobody reads to its end.
+#: The most plots of the evidence of a problem, and the most plots of a run, to limit the length of the page.
 MOST_OF_EVIDENCE, MOST_PLOTS = 4, 16
-#: Titles of findings under a plot.
+#: The most titles of findings under a plot.
 MOST_TITLES = 2
 KEY = "Dotted line: onset. Shaded, with a bar below: records beyond the dashed bound. Hatched: NaN or infinite."
 
 
 @frozen
 class Drawing:
-    """How many metrics of a run are drawn, and how finely."""
+    """The most plots of a run, and the columns of each."""
 
     most: int = MOST_PLOTS
     columns: int = COLUMNS
@@ -38,7 +38,7 @@ class Drawing:
 
 @frozen
 class Exhibit:
-    """A metric to be drawn, with the findings that speak of it, the weightiest first, and since when it is off."""
+    """A metric to be drawn, with the findings about it, the weightiest first, and the onset of its problem."""
 
     series: str
     findings: tuple[Finding, ...] = ()
@@ -46,7 +46,7 @@ class Exhibit:
 
 
 def exhibits(summary: Summary, diagnosis: Diagnosis, run: Run | None, most: int = MOST_PLOTS) -> list[list[Exhibit]]:
-    """Return what to draw for each problem; of a run without one, the metrics of its table."""
+    """Return the metrics to draw for each problem; a run without problems has one group, the metrics of its table."""
     if run is None or run.steps is None:
         return [[] for _ in summary.problems] or [[]]
     of_table = [row.name for row in summary.table.rows] if summary.table is not None else []
@@ -59,29 +59,29 @@ def exhibits(summary: Summary, diagnosis: Diagnosis, run: Run | None, most: int 
 
 
 def _of_problem(problem: ProblemSummary, diagnosis: Diagnosis, run: Run) -> list[Exhibit]:
-    """Return the metrics of a problem's evidence: of the findings that show it, then of those that explain it."""
-    found: dict[str, list[Finding]] = {}
-    shown = diagnosis.problems[problem.rank - 1].findings
-    seen = [finding for name in shown for finding in diagnosis.findings if finding.rule == name]
+    """Return the metrics of the evidence of a problem: of its findings, then of those that support its causes."""
+    by_metric: dict[str, list[Finding]] = {}
+    names = diagnosis.problems[problem.rank - 1].findings
+    seen = [finding for name in names for finding in diagnosis.findings if finding.rule == name]
     explained = [finding for cause in causes_of(diagnosis, problem) for finding in support(cause, diagnosis)]
     for finding in {finding.rule: finding for finding in (*seen, *explained)}.values():
         for name in dict.fromkeys(name for evidence in finding.evidence for name in drawn(evidence, run)):
-            found.setdefault(name, []).append(finding)
-    ours = [Exhibit(series=name, findings=tuple(fs), since=problem.since) for name, fs in found.items()]
-    return ours[:MOST_OF_EVIDENCE]
+            by_metric.setdefault(name, []).append(finding)
+    group = [Exhibit(series=name, findings=tuple(fs), since=problem.since) for name, fs in by_metric.items()]
+    return group[:MOST_OF_EVIDENCE]
 
 
 def _without_twins(group: Iterable[Exhibit], run: Run) -> list[Exhibit]:
-    """Return plots without those that would repeat a line: one key may serve two metrics."""
-    kept: dict[tuple[str, int], Exhibit] = {}
+    """Return exhibits without those that would draw the same line again, because a key may be two metrics."""
+    by_line: dict[tuple[str, int], Exhibit] = {}
     for exhibit in group:
         series = run.series[exhibit.series]
-        kept.setdefault((series.raw, id(series.axis)), exhibit)
-    return list(kept.values())
+        by_line.setdefault((series.raw, id(series.axis)), exhibit)
+    return list(by_line.values())
 
 
 def figures(group: Sequence[Exhibit], run: Run | None, columns: int = COLUMNS) -> Markup:
-    """Return the plots of a problem, or of a run."""
+    """Return the plots of a group of metrics."""
     if not group or run is None:
         return NOTHING
     return el("div", *(_figure(exhibit, run, columns) for exhibit in group), cls="plots")
@@ -96,12 +96,12 @@ def _figure(exhibit: Exhibit, run: Run, columns: int) -> Markup:
     name = el("figcaption", code(series.raw), text(" "), meaning)
     picture = plot(series, run.steps or (0, 0), marked, _alternative(series, marked), columns)
     titles = dict.fromkeys(capital(flowing(finding.title)) for finding in exhibit.findings)
-    said = [el("p", text(f"{title}."), cls="said") for title in list(titles)[:MOST_TITLES]]
-    return el("figure", name, picture, *said, cls="exhibit", data_name=series.raw)
+    captions = [el("p", text(f"{title}."), cls="said") for title in list(titles)[:MOST_TITLES]]
+    return el("figure", name, picture, *captions, cls="exhibit", data_name=series.raw)
 
 
 def measured(series: Series) -> list[tuple[str, str]]:
-    """Return the numbers of a metric with their names."""
+    """Return statistics of a metric as (name, number)."""
     import numpy as np
 
     finite = series.values[np.isfinite(series.values)]
@@ -115,7 +115,7 @@ def measured(series: Series) -> list[tuple[str, str]]:
 
 
 def _alternative(series: Series, marked: Marks) -> str:
-    """Return what a plot shows, for those who do not see it."""
+    """Return the alternative text of a plot."""
     numbers = ", ".join(f"{name} {value}" for name, value in measured(series))
     parts = [f"Line plot of {series.raw} over the steps of the run: {numbers}"]
     if marked.onset is not None:

@@ -1,4 +1,4 @@
-"""`inspect` for the terminal: aligned text, with every word of the log escaped."""
+"""The output of `inspect` as aligned text, with all text from the log escaped."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _metrics(inspection: Inspection) -> Iterator[str]:
     yield from _table(rows)
 
 
-#: What is made of a key → how that is told of several.
+#: The use of a key → how the count of such keys is printed.
 _USES: Mapping[KeyUse, str] = {
     "mapped": "mapped",
     "guessed": "guessed by their names or their company",
@@ -86,13 +86,13 @@ _USES: Mapping[KeyUse, str] = {
 
 
 def _keys(inspection: Inspection, everything: bool) -> Iterator[str]:
-    """Account for every key of the log; `everything` lists those that are no metric, with what their names say."""
+    """Yield the counts of keys by use; `everything` lists those that are not mapped, with their parsed names."""
     keys = inspection.run.keys
     if not keys:
         return
     counts = Counter(keys.values())
-    told = ", ".join(f"{counts[use]} {words}" for use, words in _USES.items() if counts[use])
-    yield f"Keys  {len(keys)} in the log: {told}"
+    uses = ", ".join(f"{counts[use]} {words}" for use, words in _USES.items() if counts[use])
+    yield f"Keys  {len(keys)} in the log: {uses}"
     if everything:
         yield from _table([(key, _USES[use], str(parse(key))) for key, use in keys.items() if use != "mapped"])
 
@@ -109,15 +109,15 @@ def _unknown(inspection: Inspection, everything: bool) -> Iterator[str]:
 
 def _settings(inspection: Inspection, everything: bool) -> Iterator[str]:
     settings = sorted(inspection.run.config.items())
-    found = [(name, setting) for name, setting in settings if everything or setting.how != "default"]
+    shown = [(name, setting) for name, setting in settings if everything or setting.how != "default"]
     if not settings:
         yield "Configuration  none found; name one with --config FILE or --set KEY=VALUE"
         return
     yield f"Configuration  {sum(s.how != 'default' for _, s in settings)} settings found"
     yield from _table(
-        [(name, f"= {setting.value}", f"{setting.key}, {setting.source} ({setting.how})") for name, setting in found]
+        [(name, f"= {setting.value}", f"{setting.key}, {setting.source} ({setting.how})") for name, setting in shown]
     )
-    defaults = len(settings) - len(found)
+    defaults = len(settings) - len(shown)
     if defaults:
         yield f"  and {defaults} defaults of the framework, --all"
 
@@ -165,7 +165,7 @@ def _notes(inspection: Inspection, everything: bool) -> Iterator[str]:
 
 def _judgement(inspection: Inspection) -> Iterator[str]:
     yield f"Can be judged from this log  {len(inspection.judged)} causes"
-    # An id that is broken at a hyphen can be neither searched for nor copied.
+    # An id that is broken at a hyphen cannot be searched for or copied.
     words = ", ".join(inspection.judged)
     yield from textwrap.wrap(words, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     if inspection.not_judged:

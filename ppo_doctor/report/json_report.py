@@ -1,4 +1,4 @@
-"""JSON: the encoder that all JSON output uses, the report of a run, and the list of several reports."""
+"""Reports as JSON: of one run and of several, and the encoder that all JSON output uses."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7e]")
 
 
 def element(value: Json) -> str:
-    """Return a value as it stands in a list of a document's, on lines of its own."""
+    """Return a value as an indented element of a list in a document."""
     return "\n    " + dump(value).rstrip("\n").replace("\n", "\n    ")
 
 
 def dump(value: Json) -> str:
-    """Return a value as indented JSON with a line end, and no control or invisible character outside an escape."""
+    """Return a value as indented JSON with a final newline; control and invisible characters are escaped."""
     try:
-        text = _by_orjson(value)  # it writes NaN and infinities as null: going through all values takes 3 ms
-    except (ImportError, TypeError):  # TypeError: bytes of a path that are no text, an integer beyond 64 bits
+        text = _by_orjson(value)  # writes NaN and infinities as null; replacing them first would take 3 ms
+    except (ImportError, TypeError):  # TypeError: undecodable bytes of a path, or an integer beyond 64 bits
         text = _encoded(_finite(value))
-    # A regular expression over a report of 160 kB takes 1 ms, the two looks 20 µs.
+    # The regular expression takes 1 ms for a report of 160 kB, this test 20 µs.
     plain = text.isascii() and "\x7f" not in text
     return (text if plain else _NOT_ASCII.sub(_escaped, text)) + "\n"
 
 
 def _finite(value: Json) -> Json:
-    """Return a value that JSON can hold: NaN and infinities as null, undecodable bytes of a path as escapes."""
+    """Return a value without what JSON does not allow: NaN and infinities become null, undecodable bytes escapes."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
@@ -77,13 +77,13 @@ def _encoded(value: Json) -> str:
 
 
 def _escaped(match: re.Match[str]) -> str:
-    """Return a JSON escape for a character that must not reach a terminal; nothing is lost for a parser."""
+    """Return a character, as a JSON escape if it must not reach a terminal; a parser reads the same text."""
     character = match.group()
     return _escape(character) if unsafe(character) else character
 
 
 def ascii_only(text: str) -> str:
-    """Return JSON text with every character beyond ASCII as an escape: the same document in any encoding."""
+    """Return JSON text with every non-ASCII character as an escape, for output in any encoding."""
     return _NOT_ASCII.sub(lambda match: _escape(match.group()), text)
 
 
@@ -93,15 +93,15 @@ def _escape(character: str) -> str:
 
 
 SCHEMA_VERSION = "3"
-#: What a check answers, by the status of its finding.
+#: The answer of a check by the status of its finding.
 ANSWERS: Mapping[Status, str] = {"fired": "yes", "clear": "no", "skipped": "unknown", "errored": "errored"}
 
 
 @frozen
 class Flow:
-    """A document that ends with a list of runs: its text before the list, for each run, and after it.
+    """The parts of a document with a list of runs: the text before the list, of each element, and after the list.
 
-    Whoever writes it piece by piece, with commas between the runs, need keep none of them.
+    They can be written piece by piece, with commas between the elements, so that no run has to be kept in memory.
     """
 
     opening: str
@@ -124,12 +124,10 @@ def render_error(message: str, hint: str, code: int) -> str:
 
 
 def _with_gate(diagnosis: Diagnosis, options: RenderOptions) -> dict[str, Json]:
-    """Return a diagnosis, in a gate with its result."""
-    ours = payload(diagnosis, everything=options.all)
+    """Return a diagnosis as plain dicts and lists, with the result of the gate if there is one."""
+    content = payload(diagnosis, everything=options.all)
     result = options.gate_result(diagnosis)
-    if result is None:
-        return ours
-    return ours | {"gate": gate_payload(result)}
+    return content if result is None else content | {"gate": gate_payload(result)}
 
 
 def gate_payload(result: GateResult) -> dict[str, Json]:
@@ -150,16 +148,16 @@ def gate_payload(result: GateResult) -> dict[str, Json]:
 
 
 def _baseline(result: GateResult) -> dict[str, Json]:
-    of_state: dict[str, list[GateItem]] = {"new": [], "worse": [], "known": []}
+    by_state: dict[str, list[GateItem]] = {"new": [], "worse": [], "known": []}
     for item in result.items:
         if item.baseline_state is not None:
-            of_state[item.baseline_state].append(item)
+            by_state[item.baseline_state].append(item)
     return {
         "path": result.baseline,
         "holds_run": result.in_baseline,
-        "new": [item.name for item in of_state["new"]],
-        "worse": [{"cause": item.name, "says": item.message} for item in of_state["worse"]],
-        "known": [item.name for item in of_state["known"]],
+        "new": [item.name for item in by_state["new"]],
+        "worse": [{"cause": item.name, "says": item.message} for item in by_state["worse"]],
+        "known": [item.name for item in by_state["known"]],
         "fixed": list(result.fixed),
     }
 
@@ -194,12 +192,12 @@ def payload(diagnosis: Diagnosis, *, everything: bool = True) -> dict[str, Json]
 
 
 def fields(value: object, names: str) -> dict[str, Json]:
-    """Return attributes of an object, named with blanks between them, as JSON values in this order."""
+    """Return attributes of an object as JSON values; `names` has them in order, separated by spaces."""
     return {name: _json(getattr(value, name)) for name in names.split()}
 
 
 def _json(value: object) -> Json:
-    """Return tuples as lists, enumerations by value, places as "file:line" and mappings as dicts."""
+    """Return a value for JSON: tuples become lists, mappings dicts, enumerations values, and places "file:line"."""
     match value:
         case Enum():
             return str(value.value)
@@ -215,7 +213,7 @@ def _json(value: object) -> Json:
 
 
 def _run(run: RunSummary) -> dict[str, Json]:
-    """Return what was judged."""
+    """Return the facts about the run."""
     k = run.updates_per_batch
     return {
         "id": run.id,
@@ -233,13 +231,13 @@ def _run(run: RunSummary) -> dict[str, Json]:
 
 
 def _source(source: SourceSummary, run: RunSummary) -> dict[str, Json]:
-    """Return an input; keys are counted by run, so that of several files none has counts of its own."""
+    """Return an input; it has the use of keys only if it is the only one, because keys are counted per run."""
     keys = _json(run.keys) if len(run.sources) == 1 else None
     return fields(source, "path container records skipped again") | {"keys": keys}
 
 
 def _outcome(reward: Outcome) -> dict[str, Json]:
-    """Return what became of the reward, and of the evaluation beside it."""
+    """Return the outcome of the reward, and that of the evaluation if there is one."""
     return {
         "what": reward.what,
         "metric": reward.metric or None,
@@ -252,11 +250,11 @@ def _outcome(reward: Outcome) -> dict[str, Json]:
 
 
 def _shown(diagnosis: Diagnosis) -> list[Finding]:
-    """Return the checks that fired and are part of a problem, or of medium severity or more."""
+    """Return the fired findings that belong to a problem or are of at least medium severity, by severity."""
     named = {name for problem in diagnosis.problems for name in problem.findings}
     fired = [f for f in diagnosis.findings if f.status == "fired"]
-    ours = [f for f in fired if f.rule in named or f.severity.at_least(Severity.MEDIUM)]
-    return sorted(ours, key=lambda finding: finding.severity.rank)
+    shown = [f for f in fired if f.rule in named or f.severity.at_least(Severity.MEDIUM)]
+    return sorted(shown, key=lambda finding: finding.severity.rank)
 
 
 def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Json]:
@@ -320,13 +318,13 @@ def _check(finding: Finding) -> dict[str, Json]:
 
 
 def _evidence(evidence: Evidence) -> dict[str, Json]:
-    """Return a number with the bound that it was compared with, and where it stands."""
+    """Return a piece of evidence: the number, the bound that it was compared with, and its place."""
     numbers = "observed op bound bound_source unit satisfied of steps source"
     return {**fields(evidence, "metric raw"), "statistic": evidence.claim, **fields(evidence, numbers)}
 
 
 def _whole(value: float | None) -> float | int | None:
-    """Return a count without its decimal point; K may still be a fraction where batches do not divide evenly."""
+    """Return a whole number as an int; other values, such as a fractional K, are unchanged."""
     return int(value) if value is not None and float(value).is_integer() else value
 
 

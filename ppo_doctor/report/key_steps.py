@@ -1,4 +1,4 @@
-"""The table of a summary: metrics at the key steps of a run, usual ranges, and the first non-finite number."""
+"""The numbers of a summary: the table of metrics at key steps, their usual ranges, and the first non-finite number."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ppo_doctor.model.rules import Finding
     from ppo_doctor.model.run import IntArray, Run, Series
 
-#: Rows of a table, and how many of them the evidence of the leading cause may take.
+#: The most rows of a table, and the most of them for the metrics of the evidence.
 MOST_ROWS, MOST_OF_EVIDENCE = 6, 4
-#: What every run is judged by: of each the first that is logged.
+#: Metrics that matter in every run; of each row the first that is logged is used.
 MATTERS = (
     OUTCOMES["reward"],
     ("policy_loss", "loss"),
@@ -40,17 +40,18 @@ MATTERS = (
 COUNTERS = ("env_steps", "optimizer_steps_total")
 #: A table begins where all of its metrics are logged, if that leaves at least this share of the run's records.
 MOST_OF_THE_RUN = 0.8
-#: So many records whose steps end within this share of the run are counted by another clock.
+#: The steps of a metric count something else if at least `MANY` records end within the share `OTHERWISE` of the run.
 MANY, OTHERWISE = 8, 0.1
-#: A metric with fewer numbers than `TREND` has no trend if another one has `LONG` records.
+#: A metric with fewer than `TREND` finite values is left out if another one has at least `LONG` records.
 TREND, LONG = 2, 12
-#: Longest gaps between two of its records after which a metric is not logged any more.
+#: A metric has ended when no record follows for this many times the longest gap between two of its records.
 ENDED = 2
-#: By this factor a metric has grown from its first number to its last.
+#: A metric has risen if its last value exceeds its first by this factor.
 GROWS = 1.2
-#: Numbers at key steps are alike within this share of the largest; a metric swings by so many times more than that.
+#: At least `FEWEST_ALIKE` values at key steps are alike if their range is at most `ALIKE` times the largest of them;
+#: the metric swings if its range over the run is at least `SWINGS` times that value.
 FEWEST_ALIKE, ALIKE, SWINGS = 3, 0.1, 1.0
-#: How far behind the onset to look again, as a share of what is left of the run.
+#: The distance of the key step "after" from the onset, as a share of the rest of the run.
 AFTER = 0.25
 
 
@@ -63,9 +64,10 @@ def table(
     expected: Iterable[Finding],
     calm: bool,
 ) -> Table | None:
-    """Return the table of a run with so many updates per batch; None where no metric is logged.
+    """Return the table of a run, or None if no metric is logged.
 
-    A remark names what lies outside its usual range, and whether that is expected, or harmless in a `calm` run.
+    `updates` is the number of updates per batch. A remark says that a metric is outside its usual range, and whether
+    a finding in `expected` explains it or nothing is wrong with the run (`calm`).
     """
     chosen = [run.series[name] for name in _chosen(run, evidence)]
     if not chosen:
@@ -75,28 +77,28 @@ def table(
     rows: dict[str, Row] = {}
     for series in chosen:
         range_, shown = usual(run, series.name, updates), values(series, key_steps)
-        off = range_.remark(shown) if range_ is not None else ""
-        word = off and ("expected" if series.name in explained else f"{off}, no harm seen" if calm else off)
-        rows[series.name] = Row(name=series.name, key=series.raw, values=shown, usual=str(range_ or ""), remark=word)
+        side = range_.remark(shown) if range_ is not None else ""
+        remark = side and ("expected" if series.name in explained else f"{side}, no harm seen" if calm else side)
+        rows[series.name] = Row(name=series.name, key=series.raw, values=shown, usual=str(range_ or ""), remark=remark)
     remarked = (replace(row, remark=row.remark or _remark(row, rows, run, updates)) for row in rows.values())
     return Table(key_steps=key_steps, rows=tuple(remarked))
 
 
 def _remark(row: Row, rows: Mapping[str, Row], run: Run, updates: float | None) -> str:
-    """Return what needs a word: a rising entropy, a KL that rises while less is clipped, the norm of one update."""
+    """Return a remark on the course of a metric, or "" if there is nothing remarkable about it."""
     if row.name == "entropy" and _grew(row) > GROWS:
         return "rises: more random"
     if row.name == "clip_fraction" and 0 < _grew(row) < 1 / GROWS and _grew(rows.get("approx_kl")) > GROWS:
         return "falls, KL rises: few move far"
-    if spread := _swings(row, run.series[row.name]):
+    if spread := _hidden_range(row, run.series[row.name]):
         return spread
     if row.name == "grad_norm" and updates != 1 and (run.series["grad_norm"].aggregation or "").startswith("last"):
         return "of the last update only"
     return ""
 
 
-def _swings(row: Row, series: Series) -> str:
-    """Return the range of a metric whose numbers at the key steps are alike by chance, else nothing."""
+def _hidden_range(row: Row, series: Series) -> str:
+    """Return the range of a metric that varies although its values at the key steps are alike, else ""."""
     finite = series.values[np.isfinite(series.values)]
     known = [value for value in row.values if value is not None]
     if len(known) < FEWEST_ALIKE or not len(finite):
@@ -107,41 +109,41 @@ def _swings(row: Row, series: Series) -> str:
 
 
 def _grew(row: Row | None) -> float:
-    """Return the last number of a row over its first, where both are above 0; else 0."""
+    """Return the ratio of the last value of a row to its first, or 0 unless both are positive."""
     known = [value for value in row.values if value is not None] if row is not None else []
     return known[-1] / known[0] if known and min(known[0], known[-1]) > 0 else 0.0
 
 
 def _chosen(run: Run, evidence: Iterable[Finding]) -> list[str]:
-    """Return the metrics of the evidence, then those that matter to every run."""
+    """Return the metrics of the table: those of the evidence, then those that matter in every run."""
     observed = {name for name, series in run.series.items() if len(series) and series.how == "observed"}
     logged = observed.difference(COUNTERS)
-    spoken = dict.fromkeys(name for f in evidence for e in f.evidence for name in drawn(e, run) if name in logged)
-    followed = {name for name in logged if name in OUTCOMES["reward"] or not _once(run.series[name], run)}
-    usual = [name for names in MATTERS for name in [n for n in names if n in followed][:1]]
+    of_evidence = dict.fromkeys(name for f in evidence for e in f.evidence for name in drawn(e, run) if name in logged)
+    trends = {name for name in logged if name in OUTCOMES["reward"] or not _once(run.series[name], run)}
+    common = [name for names in MATTERS for name in [n for n in names if n in trends][:1]]
     if (reward := run.outcome([name for name in OUTCOMES["reward"] if name in logged])) is not None:
-        usual[0] = reward.name
-    twins = {name for name in spoken if reward is not None and _equal(run.series[name], reward)}
-    first = [name for name in spoken if name not in twins][:MOST_OF_EVIDENCE]
+        common[0] = reward.name
+    twins = {name for name in of_evidence if reward is not None and _equal(run.series[name], reward)}
+    first = [name for name in of_evidence if name not in twins][:MOST_OF_EVIDENCE]
     by_key: dict[str, str] = {}  # one column may be two metrics
-    for name in (*first, *usual):
+    for name in (*first, *common):
         by_key.setdefault(run.series[name].raw, name)
     return list(by_key.values())[:MOST_ROWS]
 
 
 def _once(series: Series, run: Run) -> bool:
-    """Tell whether a metric has one number where others have many: that is no trend."""
+    """Return whether a metric has at most one finite value while another metric has many records."""
     most = max(map(len, run.series.values()))
     return int(np.isfinite(series.values).sum()) < TREND and most >= LONG
 
 
 def _equal(one: Series, other: Series) -> bool:
-    """Tell whether a metric is another one's numbers under another name; what never varies is equal by chance."""
+    """Return whether two series have the same values; constant ones do not count, they may be equal by chance."""
     return one is not other and np.array_equal(one.values, other.values) and bool(np.ptp(one.values) > 0)
 
 
 def _steps(chosen: Sequence[Series]) -> IntArray:
-    """Return the steps of metrics, from where all of them are logged if that is near the start."""
+    """Return the steps of all metrics, beginning where every metric is logged if few steps are lost by that."""
     axes = {id(series.axis): series.axis for series in chosen}
     steps: IntArray = np.unique(np.concatenate([axis.steps for axis in axes.values()]))
     common = steps[steps >= max(int(axis.steps[0]) for axis in axes.values())]
@@ -149,7 +151,10 @@ def _steps(chosen: Sequence[Series]) -> IntArray:
 
 
 def _key_steps(steps: IntArray, onset: int | None) -> tuple[KeyStep, ...]:
-    """Return start, before, onset, after and end; of a run without an onset, or with one at its start, its middle."""
+    """Return the key steps: start, before, onset, after and end.
+
+    Without an onset after the first step: start, middle and end.
+    """
     last = len(steps) - 1
     at = int(np.searchsorted(steps, onset)) if onset is not None else 0
     if 0 < at <= last:
@@ -161,7 +166,10 @@ def _key_steps(steps: IntArray, onset: int | None) -> tuple[KeyStep, ...]:
 
 
 def entropy(run: Run, key_steps: Sequence[KeyStep]) -> Trend | None:
-    """Return what became of the entropy, from the first of the key steps, or where it begins, to the last."""
+    """Return the entropy at the first key step, or its first value if that comes later, and at the last key step.
+
+    None if the entropy is not logged, was logged once, or ended before the last key step.
+    """
     series = run.outcome(OUTCOMES["entropy"])
     if series is None or not len(series) or series.how != "observed" or _once(series, run):
         return None
@@ -172,10 +180,10 @@ def entropy(run: Run, key_steps: Sequence[KeyStep]) -> Trend | None:
 
 
 def values(series: Series, key_steps: Sequence[KeyStep]) -> tuple[float | None, ...]:
-    """Return what was last logged of a metric at each key step, nothing where it ended long before.
+    """Return the last value logged at or before each key step; None before the first and long after the last.
 
-    A metric of many records whose steps all lie in the first tenth counts another way, updates beside environment
-    steps: its value is the one as far into its records as the key step is into the run.
+    If a metric has many records that all lie in the first tenth of the run, its steps count something else, such as
+    updates rather than environment steps. Then the records are taken to be spread evenly over the run.
     """
     steps = np.asarray([each.step for each in key_steps])
     places = np.searchsorted(series.axis.steps, steps, side="right") - 1
@@ -185,26 +193,28 @@ def values(series: Series, key_steps: Sequence[KeyStep]) -> tuple[float | None, 
     logged = series.axis.steps
     kept = ENDED * int(np.diff(logged).max()) if len(logged) > 1 else int(steps.max(initial=0))
     ends = steps - logged[np.maximum(places, 0)] > kept
-    known = [place >= 0 and not ended for place, ended in zip(places.tolist(), ends.tolist(), strict=True)]
-    return tuple(float(series.values[at]) if shown else None for at, shown in zip(places.tolist(), known, strict=True))
+    return tuple(
+        float(series.values[place]) if place >= 0 and not ended else None
+        for place, ended in zip(places.tolist(), ends.tolist(), strict=True)
+    )
 
 
 @frozen(kw_only=False)
 class Usual:
-    """A range, with where it comes from; without bounds it only says what a framework sets."""
+    """A usual range with its source; without bounds, `source` is the text to print, such as "default 0.0003"."""
 
     low: float | None
     high: float | None
     source: str
 
     def __str__(self) -> str:
-        """Return the range as it is printed."""
+        """Return the range as text, such as "0.001–0.03"."""
         if self.low is None or self.high is None:
             return self.source
         return short(self.low) if self.low == self.high else f"{short(self.low)}–{short(self.high)}"
 
     def remark(self, values: Sequence[float | None]) -> str:
-        """Return on which side a metric ends, if it is outside, and whether it is so at all moments."""
+        """Return "above" or "below" if all values are outside on that side, "ends above" if only the last; else ""."""
         known = [value for value in values if value is not None]
         sides = [self._side(value) for value in known]
         if not sides or not sides[-1]:
@@ -218,7 +228,8 @@ class Usual:
         return "below" if self.low is not None and value < self.low - room else ""
 
 
-#: What is outside by less than this share of a bound, or of the least number that it can be a share of, is not outside.
+#: A value is outside a range if it is more than `TOLERANCE` times the larger bound beyond it; that bound counts as at
+#: least `LEAST`.
 TOLERANCE, LEAST = 0.02, 0.01
 _DETAILS = "Huang et al. 2022, The 37 Implementation Details of PPO"
 _SPINNING_UP = "OpenAI Spinning Up, PPO: target_kl 0.01 to 0.05, stopping at 1.5 times of it"
@@ -236,14 +247,14 @@ USUAL = MappingProxyType(
         "advantages_std": Usual(1.0, 1.0, f"{_DEFINITION}, where advantages are normalised"),
     }
 )
-#: Where each batch is used for one optimizer step, every log-prob is the stored one.
+#: With one update per batch the policy has not moved when the loss is computed, so the ratio is exactly 1.
 _ONCE = f"{_DEFINITION}: one update per batch"
 USUAL_ONCE = MappingProxyType({"approx_kl": Usual(0.0, 0.0, _ONCE), "clip_fraction": Usual(0.0, 0.0, _ONCE)})
 SETTINGS = MappingProxyType({metric: setting for setting, metric in IN_FORCE.items()})
 
 
 def usual(run: Run, metric: str, updates: float | None) -> Usual | None:
-    """Return where a metric of a run with so many updates per batch usually lies; None where no source documents it."""
+    """Return the usual range of a metric, or None if no source documents one; `updates` is updates per batch."""
     if metric in SETTINGS:
         profile = profile_of_settings(run.framework)
         default = profile.defaults.get(SETTINGS[metric]) if profile is not None else None
@@ -258,44 +269,44 @@ def _normalised(run: Run) -> bool:
     return setting is not None and setting.value is True
 
 
-#: Metrics that overflow: each grows until it is no longer finite.
+#: Metrics that can grow until they overflow.
 OVERFLOWS = (
     *("grad_norm", "value_loss", "policy_loss", "loss", "ratio_max"),
     *("approx_kl", "approx_kl_k1", "approx_kl_k2", "ref_kl", "update_norm"),
 )
-#: The last records before the break in which growth shows, and how many come before them at least.
+#: Growth is measured in the last `LAST` records before the break, if at least `EARLIER` records precede them.
 LAST, EARLIER = 3, 5
-#: Growth: the largest of the last records, against the median of all before them.
+#: A metric grew if the largest of the last records is at least this many times the median of those before.
 GREW = 10
 
 
-def first_non_finite(run: Run, shown: Iterable[Finding]) -> FirstNonFinite | None:
-    """Return which metrics of some checks were not finite first; None where these checks are of finite numbers."""
-    spoken = dict.fromkeys(name for f in shown if f.link == "numerics" for e in f.evidence for name in drawn(e, run))
-    ends = {name: place for name in spoken if (place := _end(run.series[name])) is not None}
-    if not ends:
+def first_non_finite(run: Run, findings: Iterable[Finding]) -> FirstNonFinite | None:
+    """Return the metrics of numerical findings that were the first to be non-finite, or None if all are finite."""
+    names = dict.fromkeys(name for f in findings if f.link == "numerics" for e in f.evidence for name in drawn(e, run))
+    breaks = {name: place for name in names if (place := _first_break(run.series[name])) is not None}
+    if not breaks:
         return None
-    steps = {name: int(run.series[name].axis.steps[place]) for name, place in ends.items()}
+    steps = {name: int(run.series[name].axis.steps[place]) for name, place in breaks.items()}
     step = min(steps.values())
-    first = [run.series[name] for name in ends if steps[name] == step]
+    first = [run.series[name] for name in breaks if steps[name] == step]
     logged = [run.series[name] for name in OVERFLOWS if name in run.series]
-    grown = [found for series in logged for found in _growth(series, step)]
+    grown = [growth for series in logged for growth in _growth(series, step)]
     return FirstNonFinite(
         step=step,
         keys=tuple(series.raw for series in first),
-        value=float(first[0].values[ends[first[0].name]]),
+        value=float(first[0].values[breaks[first[0].name]]),
         grew=max(grown, key=lambda pair: pair[0])[1] if grown else None,
     )
 
 
-def _end(series: Series) -> int | None:
-    """Return the place of the first number that is not finite."""
+def _first_break(series: Series) -> int | None:
+    """Return the index of the first value that is not finite."""
     places = np.flatnonzero(~np.isfinite(series.values))
     return int(places[0]) if len(places) else None
 
 
 def _growth(series: Series, step: int) -> Iterable[tuple[float, Trend]]:
-    """Yield how many times larger a metric was right before a step than before that, if it had grown."""
+    """Yield the factor by which a metric grew right before a step, with its values, if it grew."""
     before = np.abs(series.values[(series.axis.steps < step) & np.isfinite(series.values)])
     if len(before) < LAST + EARLIER:
         return

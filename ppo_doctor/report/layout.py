@@ -1,6 +1,6 @@
-"""Lines of styled text, wrapped by terminal columns with hanging indents; nothing is cut.
+"""Lay out styled text in lines, wrapped by terminal columns with hanging indents, and draw sparklines.
 
-Text is escaped before it gets here. A no-break space keeps words together and prints as a space.
+Text must be escaped already, and is never cut. A no-break space keeps words on one line and prints as a space.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from unicodedata import category, east_asian_width
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Keeps a number and its unit on one line.
+#: The no-break space, which keeps a number and its unit on one line.
 BOUND = "\u00a0"
-#: Prose is not set wider than this: longer lines are hard to come back from.
+#: Prose is not set wider than this, because the eye loses its place in longer lines.
 WIDEST = 120
 NARROWEST = 40
-#: Below this width labels stand inside the paragraph rather than in a column of their own.
+#: Below this width labels are part of the paragraph instead of a column of their own.
 LABEL_COLUMN_FROM = 72
 LABEL_COLUMN = 11
 
@@ -49,7 +49,7 @@ def spans(text: Text) -> Line:
 
 
 def columns(text: str) -> int:
-    """Return how many columns of a terminal text takes: two for wide East Asian characters, none for marks."""
+    """Return the width of text in terminal columns: two for a wide East Asian character, none for a combining mark."""
     if text.isascii():
         return len(text)
     return sum(_columns(character) for character in text)
@@ -63,15 +63,18 @@ def _columns(character: str) -> int:
 
 
 def ascii_only(text: str) -> str:
-    """Return text in ASCII: our signs by their stand-ins, everything else as an escape."""
+    """Return text in ASCII: known signs are replaced by similar ones, all other characters by escapes."""
     if text.isascii():
         return text
-    kept = (part.translate(_ASCII).encode("ascii", "backslashreplace").decode() for part in text.split(BOUND))
-    return BOUND.join(kept)
+    parts = (part.translate(_ASCII).encode("ascii", "backslashreplace").decode() for part in text.split(BOUND))
+    return BOUND.join(parts)
 
 
 def wrap(text: Line, width: int, first: str = "", rest: str = "") -> list[Line]:
-    """Return lines at most `width` wide that begin with `first`, then `rest`; a longer word keeps a line to itself."""
+    """Return text as lines of at most `width` columns; the first begins with `first`, the others with `rest`.
+
+    A word that is wider gets a line of its own.
+    """
     lines: list[list[Span]] = [[Span(first)]]
     used, empty = columns(first), True
     for word in _words(text):
@@ -80,7 +83,7 @@ def wrap(text: Line, width: int, first: str = "", rest: str = "") -> list[Line]:
             lines.append([Span(rest)])
             used, empty = columns(rest), True
         if not empty:
-            # The gap takes the style of the word before only where both share it: underlines must not bridge styles.
+            # A space is styled only between words of the same style, so that no underline extends beyond its words.
             last = lines[-1][-1].style
             lines[-1].append(Span(" ", last if last == word[0].style else ""))
             used += 1
@@ -90,7 +93,7 @@ def wrap(text: Line, width: int, first: str = "", rest: str = "") -> list[Line]:
 
 
 def _words(text: Line) -> list[list[Span]]:
-    """Split spans at spaces; a word may change its style half-way."""
+    """Return the words of a line; a word has several spans if its style changes within it."""
     words: list[list[Span]] = []
     glued = False
     for span in text:
@@ -108,7 +111,7 @@ def _words(text: Line) -> list[list[Span]]:
 
 
 def _joined(line: list[Span]) -> Line:
-    """Merge neighbours of one style, and print no-break spaces as spaces."""
+    """Return a line with neighbouring spans of the same style merged and no-break spaces replaced by spaces."""
     merged: list[Span] = []
     for span in line:
         text = span.text.replace(BOUND, " ")
@@ -121,20 +124,20 @@ def _joined(line: list[Span]) -> Line:
 
 @dataclass(slots=True)
 class Page:
-    """Lines under construction, at a width in columns and in an alphabet."""
+    """Lines of text under construction, `width` columns wide and on request in ASCII."""
 
     width: int
     ascii: bool = False
     lines: list[Line] = field(default_factory=list)
 
     def add(self, text: Text, indent: int = 0, hang: int = 0) -> None:
-        """Add a paragraph indented by `indent` columns, its further lines by `hang` more; nothing for no text."""
+        """Add a paragraph indented by `indent` columns, its further lines by `hang` more; empty text adds nothing."""
         if not any(span.text for span in spans(text)):
             return
         self._wrap(text, " " * indent, " " * (indent + hang))
 
     def labelled(self, label: Text, text: Text, indent: int = 0, column: int = LABEL_COLUMN) -> None:
-        """Add a paragraph beside a label; an empty label continues the one above."""
+        """Add a paragraph with a label to its left; an empty label continues the paragraph above."""
         head = spans(label)
         size = sum(columns(span.text) for span in head)
         if self.width >= LABEL_COLUMN_FROM:
@@ -146,11 +149,11 @@ class Page:
 
     def row(self, text: Text, indent: int = 0) -> None:
         """Add a line of a table, which never wraps."""
-        kept = tuple(Span(span.text.replace(" ", BOUND), span.style) for span in spans(text))
-        self._wrap(kept, " " * indent, "")
+        unbroken = tuple(Span(span.text.replace(" ", BOUND), span.style) for span in spans(text))
+        self._wrap(unbroken, " " * indent, "")
 
     def blank(self) -> None:
-        """Add an empty line, once."""
+        """Add an empty line, unless the page is empty or ends with one."""
         if self.lines and self.lines[-1]:
             self.lines.append(())
 
@@ -161,31 +164,32 @@ class Page:
         self.lines.extend(wrap(parts, self.width, first, rest))
 
     def text(self) -> str:
-        """Return the lines without any style."""
+        """Return the lines as text without styles."""
         return "".join("".join(span.text for span in line).rstrip() + "\n" for line in self.lines)
 
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDEST = 40
-#: Missing, not a number, and the two infinities.
+#: The signs for a missing value, NaN and the two infinities.
 GAP, NOT_A_NUMBER, UP, DOWN = "·", "×", "↑", "↓"
 
 
 def sparkline(points: Sequence[float | None], width: int = SPARKLINE_WIDEST) -> str:
-    """Return a drawing at most `width` characters long, scaled from the least to the greatest finite value.
+    """Return a line plot of at most `width` characters, scaled from the least to the greatest finite value.
 
-    A stretch of records shows the one furthest from the median of all, so that a single spike stays visible.
+    Each character shows the value of its stretch of records that is furthest from the median of all, so that a single
+    spike stays visible; None is a missing value.
     """
     finite = sorted(p for p in points if p is not None and math.isfinite(p))
     low, high = (finite[0], finite[-1]) if finite else (0.0, 0.0)
     middle = finite[len(finite) // 2] if finite else 0.0
     size = max(1, math.ceil(len(points) / width))
     stretches = (points[start : start + size] for start in range(0, len(points), size))
-    return "".join(_sign(_telling(stretch, middle), low, high) for stretch in stretches)
+    return "".join(_sign(_most_extreme(stretch, middle), low, high) for stretch in stretches)
 
 
-def _telling(stretch: Sequence[float | None], middle: float) -> float | None:
-    """Return the oddest value of a stretch: not finite before far from the middle before missing."""
+def _most_extreme(stretch: Sequence[float | None], middle: float) -> float | None:
+    """Return the first non-finite value of a stretch, or else the one furthest from `middle`, or else None."""
     values = [point for point in stretch if point is not None]
     odd = [value for value in values if not math.isfinite(value)]
     return odd[0] if odd else max(values, key=lambda value: abs(value - middle), default=None)

@@ -1,4 +1,4 @@
-"""A report as Markdown, for a comment on a pull request and the summary of a CI job."""
+"""Reports as Markdown, for comments on pull requests and summaries of CI jobs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import ProblemSummary, Summary, Table
 
-#: Lets a bot find its own comment and write over it.
+#: A bot finds its own comment by this marker and replaces it.
 MARKER = "<!-- ppo-doctor -->"
-#: GitHub refuses a comment of more than 65,536 characters.
+#: The longest report in characters; GitHub refuses comments longer than 65,536.
 LONGEST = 60_000
-#: Problems in full, and rows of a list.
+#: The most problems that are printed in full, and the most causes in a list.
 MOST_PROBLEMS, MOST_ROWS = 3, 20
 
 
@@ -50,7 +50,7 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str
 
 
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Sequence[Run | None] = ()) -> str:
-    """Return several diagnoses as Markdown: a table, the gravest run first, then each run under a fold."""
+    """Return several diagnoses as Markdown: a table with the most severe run first, then each run under a fold."""
     rows = by_gravity(diagnoses, runs)
     blocks = [MARKER, f"### ppo-doctor: {len(diagnoses)} runs", _table_of_runs(rows, options)]
     if not options.quiet:
@@ -59,28 +59,28 @@ def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Se
 
 
 def _fitted(blocks: Sequence[str]) -> str:
-    """Join blocks, leaving out whole ones at the end that would make a comment too long, and saying so."""
-    kept: list[str] = []
+    """Return blocks joined; if the text is too long, a note replaces the blocks at the end."""
+    fitting: list[str] = []
     size = 0
     for index, block in enumerate(blocks):
         size += len(block) + 2
         if size > LONGEST and index:
-            kept.append(f"*{len(blocks) - index} more parts are left out; `--format text` shows all.*")
+            fitting.append(f"*{len(blocks) - index} more parts are left out; `--format text` shows all.*")
             break
-        kept.append(block)
-    return "\n\n".join(kept) + "\n"
+        fitting.append(block)
+    return "\n\n".join(fitting) + "\n"
 
 
 def _report(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> list[str]:
-    """Return the report of a run below its heading."""
+    """Return the parts of the report of a run below its heading."""
     summary = summarize(diagnosis, run)
     if options.quiet:
         action = first_action(summary)
         return [_bullets([f"**{md(phrases.wrong(summary))}**", *([f"**do** {md(action)}"] if action else [])])]
-    became = phrases.outcome(summary)
+    outcome = phrases.outcome(summary)
     shown, result = relative(diagnosis), options.gate_result(diagnosis)
     parts = [
-        f"**{md_line(became)}**" if became else "",
+        f"**{md_line(outcome)}**" if outcome else "",
         " · ".join(md(fact) for fact in phrases.facts(diagnosis)),
         _table(summary.table) if summary.table is not None else "",
         _bullets(f"**{word}** {md(message)}" for word, message in result.lines()) if result else "",
@@ -107,13 +107,13 @@ def _fold(title: str, body: str) -> str:
 
 
 def _table(table: Table) -> str:
-    """Return the metrics that matter at the key steps."""
-    beside = phrases.beside(table)
-    heads = ["metric", *(f"{step.name} ({step.step})" for step in table.key_steps), *beside]
-    lines = [heads, ["---", *["---:"] * len(table.key_steps), *["---"] * len(beside)]]
+    """Return the table of metrics at the key steps."""
+    extra = phrases.extra_columns(table)
+    heads = ["metric", *(f"{step.name} ({step.step})" for step in table.key_steps), *extra]
+    lines = [heads, ["---", *["---:"] * len(table.key_steps), *["---"] * len(extra)]]
     for row in table.rows:
         name = md_code(phrases.row_name(row))
-        lines.append([name, *phrases.cells(row), *(md(getattr(row, column)) for column in beside)])
+        lines.append([name, *phrases.cells(row), *(md(getattr(row, column)) for column in extra)])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
@@ -131,7 +131,7 @@ def _problem(problem: ProblemSummary, diagnosis: Diagnosis, options: RenderOptio
 
 
 def _details(summary: Summary, diagnosis: Diagnosis, options: RenderOptions) -> str:
-    """Return the details: chain, other causes, what was read, and on request every check."""
+    """Return the details: chain, other causes, notes on reading, and with `--all` every check."""
     leading = [cause for problem in summary.problems for cause in causes_of(diagnosis, problem)]
     others = [cause for cause in diagnosis.causes if cause not in leading]
     rows = [f"signal chain: {_chain(diagnosis)} ({MARK_KEY})"]
@@ -157,7 +157,7 @@ def _chain(diagnosis: Diagnosis) -> str:
 
 
 def _outcome(finding: Finding) -> str:
-    """Return what a check said; one that did not run goes without its title, which would read like a claim."""
+    """Return a finding as a sentence, or the reason if it did not run, because its title would read like a claim."""
     return (finding.reason or "") if finding.status in ("skipped", "errored") else finding_says(finding)
 
 
@@ -172,7 +172,7 @@ def _account(cause: RankedCause) -> str:
 
 
 def _table_of_runs(rows: Sequence[tuple[Diagnosis, Run | None]], options: RenderOptions) -> str:
-    """Return one line of cause and action for each run."""
+    """Return a table with the verdict, the first problem and the first action of each run."""
     gated = bool(options.gate_results)
     lines = ["| verdict | run | what is wrong | do first |" + " gate |" * gated, "|---|---|---|---|" + "---|" * gated]
     names = apart([diagnosis.run.id for diagnosis, _ in rows])

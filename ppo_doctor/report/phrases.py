@@ -1,6 +1,6 @@
-"""The sentences, words and numbers that reports share; every string of a log is made safe here, for prose.
+"""The sentences, words and numbers that all reports print.
 
-Each report makes it safe for its own format.
+Text from logs and rules is escaped here as prose; each report then escapes the sentences for its own format.
 """
 
 from __future__ import annotations
@@ -44,74 +44,74 @@ MARK_STYLE: Mapping[LinkState, str] = {
     "unknown": "dim",
 }
 MARK_KEY = "✓ alive, ~ weak, ! wrong, ✗ dead, ? not logged"
-#: Longer phrases may break at any space.
+#: Phrases longer than this may break at any space.
 LONGEST_BOUND = 40
-#: The container of a run of which there is only the configuration.
+#: The container of a run that has only a configuration.
 SETTINGS_ONLY = "configuration"
 _HOW = {"configured": "configured", "observed": "observed", "default": "framework default", "computed": "computed"}
-#: Numbers that read badly when a line ends inside them: "400 of 401", "step 12", "line 3", "12 dB".
+#: Matches the spaces at which a line must not break, as in "400 of 401", "step 12" and "12 dB".
 _KEEP = re.compile(r"(?<=\d) (?=of \d)|(?<=\d of) (?=\d)|(?<=steps) (?=\d)|(?<=step) (?=\d)|(?<=\d) (?=dB\b)")
 #: The framework of a log that no profile knows.
 OWN_SCRIPT = "canonical"
-#: Whole numbers within this range are printed whole; smaller ones have three digits anyway, larger ones an exponent.
+#: Numbers in this range are rounded to whole ones; smaller ones get three significant digits, larger ones an exponent.
 WHOLE_FROM, WHOLE_TO = 100, 1e6
-#: The most severe verdict first.
+#: Verdicts in the order of severity, the most severe first.
 VERDICTS: Mapping[Verdict, int] = {"unhealthy": 0, "warning": 1, "inconclusive": 2, "healthy": 3}
 #: The unit of a cause's score.
 UNIT = "dB against a healthy run"
-#: Metrics that are named of those that broke first.
+#: The most metrics that are named as the first to be non-finite.
 MOST_BROKEN = 2
-#: Columns that are named of those that were read by their company, or not understood, and the longest of their names.
+#: The most columns that are named as inferred or not understood, and the longest name that is printed in full.
 MOST_NAMES, LONGEST_NAME = 3, 24
-#: With so many times more checks that did not run, the number of clear checks is introduced by "only".
+#: "only" precedes the number of clear checks if more than this many times as many did not run.
 THIN = 8
 _EXPONENT = re.compile(r"e([+-])0*(\d+)$")
 
 
 def bound(text: str) -> str:
-    """Return text that breaks nowhere; a phrase too long for that stays as it is."""
+    """Return a phrase with no-break spaces, or unchanged if it is longer than `LONGEST_BOUND`."""
     return text.replace(" ", BOUND) if len(text) <= LONGEST_BOUND else text
 
 
 def flowing(text: str) -> str:
-    """Return a sentence from outside as safe prose, its numbers kept whole."""
+    """Return text from a log or rule as safe prose in which numbers do not break."""
     return _KEEP.sub(BOUND, prose(text))
 
 
 def sentence(text: str) -> str:
-    """Return prose from outside with a capital at its start, unless that is a name, and a full stop at its end."""
+    """Return text from a log or rule as a safe sentence, with a capital and a full stop."""
     return stopped(capital(flowing(text)))
 
 
 def capital(text: str) -> str:
-    """Return text with a capital at its start, unless its first word is a name such as `approx_kl`."""
+    """Return text with a capital at its start unless its first word is a name such as `approx_kl`."""
     first = text.partition(" ")[0]
     return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
 
 
 def stopped(text: str) -> str:
-    """Return text with a full stop at its end."""
+    """Return text with a full stop at its end, unless it is empty or ends with one or a question mark."""
     return text if not text or text[-1] in ".?" else text + "."
 
 
 def to_do(measure: Measurement) -> str:
-    """Return the verb of what would settle a question: a metric is logged, a setting is told."""
+    """Return the verb for a measurement: "tell" for a setting, "log" for a metric."""
     return "tell" if measure.log.startswith("--set ") else "log"
 
 
 def finding_says(finding: Finding) -> str:
-    """Return what a finding found with its title: "Every advantage is zero: advantages_std is 0 in …"."""
+    """Return a finding as a sentence with its title: "Every advantage is zero: advantages_std is 0 in …"."""
     detail = says(finding)
     return flowing(f"{finding.title}: {detail}" if detail else finding.title)
 
 
 def entry_says(entry: LedgerEntry) -> str:
-    """Return an entry of a ledger in words: the title of the finding and its numbers."""
+    """Return a ledger entry as a sentence: the title of the finding and its numbers."""
     return flowing(f"{entry.title}: {entry.says}" if entry.says else entry.title)
 
 
 def decibels(value: int) -> str:
-    """Return a weight with its sign; the minus is "−", not a hyphen."""
+    """Return a weight with its sign; negative ones get a minus sign, not a hyphen."""
     return f"+{value}" if value >= 0 else f"−{-value}"
 
 
@@ -133,15 +133,15 @@ def listed(names: Sequence[str], joint: str = "or") -> str:
 
 
 def _trainer(run: RunSummary) -> str:
-    """Return the trainer and the algorithm; what no profile knows is somebody's own script."""
+    """Return the names of trainer and algorithm; a log that no profile matches is from an "own script"."""
     name = "own script" if run.framework == OWN_SCRIPT else plain(run.framework)
-    # what nothing in a log of nobody's trainer tells is taken for PPO
+    # PPO is only an assumption if the log is from an own script.
     algorithm = "" if (run.framework, run.algorithm) == (OWN_SCRIPT, "ppo") else plain(run.algorithm).upper()
     return " ".join(filter(None, (name, algorithm if algorithm.lower() not in name.lower() else "")))
 
 
 def settings_only(run: RunSummary) -> bool:
-    """Tell a configuration that was judged by itself."""
+    """Return whether the run has only a configuration and no log."""
     return bool(run.sources) and all(source.container == SETTINGS_ONLY for source in run.sources)
 
 
@@ -152,7 +152,7 @@ def _steps(steps: tuple[int, int] | None) -> str:
 
 
 def updates(k: UpdatesPerBatch) -> str:
-    """Return K with where it comes from, and the configured value where the log shows another."""
+    """Return the updates per batch (K) with their origin, and the configured value if the log shows another."""
     if k.effective is None:
         return bound(f"updates per batch unknown (--set {plain(k.ask)}=…)" if k.ask else "updates per batch unknown")
     key = plain(k.origin.partition(":")[2] or k.origin)
@@ -168,21 +168,21 @@ def _number(value: float) -> str:
 
 
 def remedy_says(remedy: Remedy) -> str:
-    """Return what to do in sentences; the key and its values replace the first sentence, which says the change.
+    """Return a remedy in sentences.
 
-    What follows the first sentence, such as what else to do or why, comes after the values.
+    If it sets a key to a value, "key: now → then" replaces its first sentence, and the other sentences follow.
     """
     text, key = flowing(remedy.do), plain(remedy.key or "")
     now, to = plain(_value(remedy.now), 80), plain(_value(remedy.then), 80)
     if key and to:
         change = f"{key}: {now} → {to}" if now else f"Set {key} to {to}"
         return f"{bound(change)}. {stopped(text.partition('. ')[2])}".rstrip()
-    # Of a key somewhere in the sentence, "now 8" would be read as of the sentence's last word.
+    # If the sentence has the key, "now 8" alone could refer to any of its words.
     inside = (remedy.key or "") in remedy.do
-    known = f"{key} is now {now}" if now and inside else ", ".join(filter(None, (key, now and f"now {now}")))
-    if not known or (inside and not now):
+    state = f"{key} is now {now}" if now and inside else ", ".join(filter(None, (key, now and f"now {now}")))
+    if not state or (inside and not now):
         return capital(stopped(text))
-    return capital(f"{text.rstrip('.')} ({bound(known)}).")
+    return capital(f"{text.rstrip('.')} ({bound(state)}).")
 
 
 def _value(value: ConfigValue) -> str:
@@ -192,29 +192,32 @@ def _value(value: ConfigValue) -> str:
 
 
 def short(value: float) -> str:
-    """Return a number with three significant digits, as people write it: 0.00312, 17.8, 2341, 1e-6."""
+    """Return a number with three significant digits, or as a whole number: 0.00312, 17.8, 2341, 1e-6."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "infinity" if value > 0 else "-infinity"
     if WHOLE_FROM <= abs(value) < WHOLE_TO:
         return str(round(value))
-    return _EXPONENT.sub(lambda found: "e" + found[1].replace("+", "") + found[2], f"{value + 0.0:.3g}")
+    return _EXPONENT.sub(lambda match: "e" + match[1].replace("+", "") + match[2], f"{value + 0.0:.3g}")
 
 
 def by_gravity(diagnoses: Sequence[Diagnosis], runs: Sequence[Run | None]) -> list[tuple[Diagnosis, Run | None]]:
-    """Return diagnoses with their runs, None where there are fewer of them, the gravest first."""
+    """Return diagnoses with their runs, the most severe first; runs that are missing at the end are None."""
     return sorted(zip_longest(diagnoses, runs), key=lambda row: gravity(row[0]))
 
 
 def gravity(diagnosis: Diagnosis) -> tuple[int, int]:
-    """Return what sorts runs, the gravest first: the verdict, then how grave the fault is that leads."""
-    faults = [cause.severity.rank for cause in diagnosis.causes if cause.leader and not cause.benign]
-    return VERDICTS[diagnosis.verdict], min(faults, default=len(Severity))
+    """Return a sort key that puts the most severe diagnosis first: the verdict, then the severity of leading causes."""
+    ranks = [cause.severity.rank for cause in diagnosis.causes if cause.leader and not cause.benign]
+    return VERDICTS[diagnosis.verdict], min(ranks, default=len(Severity))
 
 
-def behind(diagnosis: Diagnosis, cause: RankedCause) -> str:
-    """Return how a cause relates to the leading cause of its problem: root, consequence, or its distance in dB."""
+def relation_to_leader(diagnosis: Diagnosis, cause: RankedCause) -> str:
+    """Return how a cause relates to the leading cause of its problem: root, consequence, or its distance in dB.
+
+    The text is empty for a leading cause.
+    """
     ahead = [c for c in diagnosis.causes if c.leader and c.problem == cause.problem]
     if cause.leader or not ahead:
         return ""
@@ -225,7 +228,7 @@ def behind(diagnosis: Diagnosis, cause: RankedCause) -> str:
 
 
 def weighed(cause: RankedCause) -> list[LedgerEntry]:
-    """Return the ledger of a cause by weight, the heaviest supporting entry first."""
+    """Return the ledger of a cause, the entry with the largest weight first."""
     return sorted(cause.ledger, key=lambda entry: -entry.db)
 
 
@@ -235,9 +238,12 @@ def in_favour(cause: RankedCause) -> list[LedgerEntry]:
 
 
 def outcome(summary: Summary, *, medians: bool = True) -> str:
-    """Return in a sentence what became of the run, then what only the verdict can say."""
-    of = _of_which(summary.outcome) if medians else ""
-    parts = [became(summary.outcome) + of, *_beside_reward(summary.outcome)]
+    """Return the outcome of a run in sentences: what ended it, reward, evaluation, entropy, and reason of the verdict.
+
+    With `medians` it names the records of which the levels of the reward are medians.
+    """
+    records = _records_of_medians(summary.outcome) if medians else ""
+    parts = [became(summary.outcome) + records, *_evaluation_and_target(summary.outcome)]
     parts.append(_trend(summary.entropy) if summary.entropy is not None else "")
     sentences = [stopped(f"The run died: {flowing(summary.died)}")] if summary.died else []
     sentences += [stopped(capital(flowing("; ".join(filter(None, parts)))))] if any(parts) else []
@@ -250,24 +256,24 @@ def outcome(summary: Summary, *, medians: bool = True) -> str:
     return " ".join([*sentences, *([_broken(summary.broken)] if summary.broken is not None else [])])
 
 
-def _of_which(reward: Outcome) -> str:
-    """Return of which records the first and the last level are medians, where the two are summary."""
+def _records_of_medians(reward: Outcome) -> str:
+    """Return the numbers of records of which the first and the last level are medians; "" unless both are printed."""
     if not reward.early or reward.what == "too_short" or " → " not in way(reward):
         return ""
     return f" ({bound(f'medians: first {reward.early},')} {bound(f'last {reward.late} records')})"
 
 
-def _beside_reward(reward: Outcome) -> Iterator[str]:
-    """Yield what became of the evaluation, where there is one, and whether the target is reached."""
-    tested = reward.evaluation
-    if tested is not None and tested.start is not None and tested.end is not None:
-        yield f"evaluation ({plain(tested.key)}) {way(tested)}"
+def _evaluation_and_target(reward: Outcome) -> Iterator[str]:
+    """Yield how the evaluation return developed, if there is one, and whether the target is reached."""
+    evaluation = reward.evaluation
+    if evaluation is not None and evaluation.start is not None and evaluation.end is not None:
+        yield f"evaluation ({plain(evaluation.key)}) {way(evaluation)}"
     if reward.target is not None:
         yield f"the target of {short(reward.target)} is {'' if reward.reached else 'not '}reached"
 
 
 def _broken(broken: FirstNonFinite) -> str:
-    """Return which metric was the first not to be finite, and what had grown before."""
+    """Return a sentence on the first metrics that were not finite, and the metric that grew before."""
     named = [plain(key) for key in broken.keys[:MOST_BROKEN]]
     named += [bound(f"{len(broken.keys) - MOST_BROKEN} more")] if len(broken.keys) > MOST_BROKEN else []
     first = f"First {short(broken.value)} at {bound(f'step {broken.step}')}, in {listed(named, 'and')}"
@@ -288,14 +294,14 @@ def _not_run(checks: Checks) -> str:
 
 
 def first_action(summary: Summary) -> str:
-    """Return the first thing to do; nothing where there is nothing."""
+    """Return the first thing to do, or "" if there is none."""
     first = (problem.do[0] for problem in summary.problems if problem.do)
     step = next(first, summary.do)
     return remedy_says(step) if step is not None else ""
 
 
 def facts(diagnosis: Diagnosis) -> list[str]:
-    """Return what was read: trainer, algorithm, steps, records, how many updates a batch is used for, and files."""
+    """Return facts about a run: trainer and algorithm, steps, records, updates per batch, and the number of files."""
     run = diagnosis.run
     skipped = sum(source.skipped for source in run.sources)
     records = f"{run.records} of {run.records + skipped} records" if skipped else count(run.records, "record")
@@ -312,35 +318,35 @@ def _updates(k: UpdatesPerBatch) -> str:
 
 
 def row_name(row: Row) -> str:
-    """Return what a row is called: the key as logged, and for an entropy what its sign is that of."""
+    """Return the name of a row: its key, or "entropy (KEY)" for a loss, because the row shows the entropy itself."""
     key = plain(row.key)
     return f"entropy ({key})" if row.name == "entropy" and "loss" in row.key.rpartition("/")[2] else key
 
 
-def beside(table: Table) -> list[str]:
-    """Return which columns a table has beside its key steps: what is usual, what stands out."""
+def extra_columns(table: Table) -> list[str]:
+    """Return the columns after the key steps: "usual" and "remark", each only if a row has a text in it."""
     return [name for name in ("usual", "remark") if any(getattr(row, name) for row in table.rows)]
 
 
 def cells(row: Row) -> list[str]:
-    """Return the numbers of a row; a dash where the metric was not logged yet."""
+    """Return the values of a row as text; a dash where there is none."""
     return ["–" if value is None else short(value) for value in row.values]
 
 
 def title(problem: ProblemSummary) -> str:
-    """Return what a problem is called: what is shown."""
+    """Return the title of a problem as safe prose."""
     return flowing(problem.title)
 
 
 def standing(problem: ProblemSummary, diagnosis: Diagnosis) -> list[str]:
-    """Return how grave a problem is, since when, and where it shows."""
+    """Return the severity of a problem, the step of its onset and its place in the log, as far as they are known."""
     since = [bound(f"since step {problem.since}")] if problem.since is not None else []
     place = bound(_place(problem.place, diagnosis)) if problem.place is not None else ""
     return [problem.severity.value, *since, *filter(None, [place])]
 
 
 def _place(place: SourceRef, diagnosis: Diagnosis) -> str:
-    """Return a place; the file is named where there are several."""
+    """Return a place as "line 3"; the file is added if the run has several."""
     where = f"line {place.line}" if place.line is not None else ""
     if len(diagnosis.run.sources) == 1 and diagnosis.run.sources[0].path == place.path:
         return where
@@ -350,16 +356,17 @@ def _place(place: SourceRef, diagnosis: Diagnosis) -> str:
 def advice(
     problem: ProblemSummary, *, seen: int = 2, resort: bool = True, because: bool = True
 ) -> list[tuple[str, str]]:
-    """Return what shows a problem, why it is so, what to do, what would settle it, and what not to do.
+    """Return the lines of a problem with their labels: evidence, cost, causes, remedies, measurement, what to avoid.
 
-    What is only suspected is settled first.
+    The measurement precedes the remedies if the leading cause is only suspected. `seen` is the number of statistics;
+    without `resort` only the first remedy is printed, without `because` the measurement has no reason.
     """
     lines = [("seen", "; ".join(map(flowing, problem.seen[:seen])))] if problem.seen[:seen] else []
     if problem.cost is not None:
         lines.append(("cost", f"{problem.cost.share:.0%} of the run: {problem.cost.what}"))
     lines += _why(problem)
-    asked = problem.check if because or problem.check is None else replace(problem.check, because="")
-    check = [("check", _settles(asked))] if asked is not None else []
+    measure = problem.check if because or problem.check is None else replace(problem.check, because="")
+    check = [("check", _check(measure))] if measure is not None else []
     actions = problem.do if resort else problem.do[:1]
     do = [("then" if i else "do", remedy_says(action)) for i, action in enumerate(actions)]
     lines += [*do, *check] if problem.sure else [*check, *do]
@@ -367,7 +374,7 @@ def advice(
 
 
 def _why(problem: ProblemSummary) -> list[tuple[str, str]]:
-    """Return the leading cause with its confidence, and under it those that the log cannot tell from it."""
+    """Return the leading causes of a problem with their confidence; "or" precedes those as likely as the first."""
     if not problem.why:
         return [("why", "not told by this log")] if problem.state == "course" else []
     first, *others = problem.why
@@ -381,13 +388,13 @@ def _why(problem: ProblemSummary) -> list[tuple[str, str]]:
     return lines
 
 
-def _settles(check: Measurement) -> str:
-    because = f": {flowing(check.because)}" if check.because else ""
-    return stopped(f"{to_do(check)} {flowing(check.log)}{because}")
+def _check(measure: Measurement) -> str:
+    because = f": {flowing(measure.because)}" if measure.because else ""
+    return stopped(f"{to_do(measure)} {flowing(measure.log)}{because}")
 
 
 def wrong(summary: Summary) -> str:
-    """Return in a line what is wrong with a run, or what became of it where nothing is."""
+    """Return the first problem of a run in one line, or its outcome if it has none."""
     if not summary.problems:
         return outcome(summary)
     further = f" (+{len(summary.problems) - 1} more)" if len(summary.problems) > 1 else ""
@@ -395,7 +402,10 @@ def wrong(summary: Summary) -> str:
 
 
 def what(summary: Summary) -> str:
-    """Return what is wrong with a run, else why nobody knows, else what became of it, shorter than `wrong`."""
+    """Return the first problem in one line, or else the open questions, the reason of the verdict or the outcome.
+
+    This is shorter than `wrong` and meant for tables.
+    """
     if summary.problems:
         return wrong(summary)
     if summary.open and summary.verdict == "inconclusive":
@@ -405,15 +415,18 @@ def what(summary: Summary) -> str:
 
 
 def rest(summary: Summary, diagnosis: Diagnosis, *, notes: int = 2) -> list[tuple[str, str]]:
-    """Return what is to be told beside the problems: notes, what stays open, what failed, what was lost in reading."""
+    """Return the lines after the problems with their labels: remarks, open questions, failed checks, notes on reading.
+
+    `notes` is the greatest number of notes on reading.
+    """
     rows = [("note", f"{sentence(remark.title)} {sentence(remark.message)}".strip()) for remark in summary.remarks]
     if summary.do is not None:
         rows.append(("do", remedy_says(summary.do)))
     if summary.open:
         short_log = f" The log is short: {count(diagnosis.run.records, 'record')}." if summary.short else ""
-        asked = summary.do.do if summary.do is not None else ""
-        rows.append(("open", f"{', '.join(_question(question, asked) for question in summary.open)}.{short_log}"))
-    if summary.verdict != "healthy" or summary.checks.left_out:  # else the headline tells
+        action = summary.do.do if summary.do is not None else ""
+        rows.append(("open", f"{', '.join(_question(question, action) for question in summary.open)}.{short_log}"))
+    if summary.verdict != "healthy" or summary.checks.left_out:  # otherwise the outcome has the counts
         rows.append(("checks", counts(summary.checks)))
     rows += [("failed", f"{plain(name)}: {flowing(reason)}") for name, reason in summary.checks.failed]
     rows += _names(diagnosis.run)
@@ -423,7 +436,7 @@ def rest(summary: Summary, diagnosis: Diagnosis, *, notes: int = 2) -> list[tupl
 
 
 def _names(run: RunSummary) -> Iterator[tuple[str, str]]:
-    """Yield what the columns of a script's own log were taken for, and those that nobody understands, in a row each."""
+    """Yield a line on the columns whose meaning was inferred, and a line on those not understood."""
     if run.inferred:
         read = _columns("read by their company", [f"{_key(raw)} = {metric}" for raw, metric in run.inferred.items()])
         yield "names", f"{read}; wrong? {bound(_alias(next(iter(run.inferred))))}"
@@ -438,7 +451,7 @@ def _columns(how: str, names: Sequence[str]) -> str:
 
 
 def _alias(raw: str) -> str:
-    """Return the option that names a column, quoted for a shell; a name that fills lines is not repeated."""
+    """Return the option that maps a column to a metric, quoted for a shell; a long name is replaced by NAME."""
     name = plain(raw) if len(raw) <= LONGEST_BOUND else "NAME"
     return f"--alias {shlex.quote(f'{name}=METRIC')}"
 
@@ -448,21 +461,21 @@ def _key(raw: str) -> str:
     return key if len(key) <= LONGEST_NAME else f"{key[: LONGEST_NAME - 1]}…"
 
 
-def _question(question: Open, asked: str) -> str:
-    """Return an open question with what would answer it, unless that was asked for before."""
-    names = [plain(name) for name in question.metrics if not re.search(rf"\b{re.escape(name)}\b", asked)]
+def _question(question: Open, action: str) -> str:
+    """Return an open question with the metrics that would answer it, unless `action` already names one of them."""
+    names = [plain(name) for name in question.metrics if not re.search(rf"\b{re.escape(name)}\b", action)]
     wanted = f" (log {listed(names)})" if len(names) == len(question.metrics) > 0 else ""
     return question.question + wanted
 
 
 def counts(checks: Checks) -> str:
-    """Return how many checks said what."""
+    """Return the numbers of checks that are clear, did not run or were left out."""
     left = f" · {checks.left_out} left out on request" if checks.left_out else ""
     return f"{checks.clear} clear · {_not_run(checks)}{left}"
 
 
 def _note(note: str, diagnosis: Diagnosis) -> str:
-    """Return a note on reading; of the only file its line."""
+    """Return a note on reading; the path is shortened, or omitted if the run has one file."""
     sources = diagnosis.run.sources
     if len(sources) == 1 and note.startswith(f"{sources[0].path}:"):
         rest = note.removeprefix(f"{sources[0].path}:").lstrip()
@@ -471,7 +484,7 @@ def _note(note: str, diagnosis: Diagnosis) -> str:
 
 
 def apart(paths: Sequence[str]) -> list[str]:
-    """Return the paths without the folders and the ending that all of them share."""
+    """Return the paths without the leading and trailing folders that all of them share."""
     if len(set(paths)) < 2:
         return list(paths)
     shared = commonprefix(list(paths))
@@ -482,6 +495,6 @@ def apart(paths: Sequence[str]) -> list[str]:
 
 
 def causes_of(diagnosis: Diagnosis, problem: ProblemSummary) -> list[RankedCause]:
-    """Return the cause that leads a problem, and those that cannot be distinguished from it."""
+    """Return the leading causes of a problem."""
     named = {why.cause for why in problem.why}
     return [cause for cause in diagnosis.causes if cause.id in named]

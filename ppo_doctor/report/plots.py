@@ -1,7 +1,7 @@
-"""Line plots as inline SVG: a few hundred points at most, without losing a spike, gap or infinity.
+"""Line plots of metrics as inline SVG with a few hundred points at most; spikes, gaps and infinities stay visible.
 
-Only the line is in the picture that stretches; labels, windows, bounds and the onset are placed by percentages of the
-width, so that words keep their size.
+Only the line itself stretches with the page. Labels, windows, bounds and the onset are placed by percentages of the
+width, so that text keeps its size.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from ppo_doctor.model.rules import Evidence, Finding
     from ppo_doctor.model.run import BoolArray, FloatArray, IntArray, Run, Series
 
-#: Columns of a plot; each keeps its least and greatest value, so a line has at most twice as many points.
+#: The columns of a plot. Each keeps its least and greatest value, so a line has at most twice as many points.
 COLUMNS = 400
-#: Pixels: head room for labels of marks, height of the data, room for the steps below, width of the values' labels.
+#: Sizes in pixels: space above the data for labels, height of the data, space below for steps, width of value labels.
 HEAD, HEIGHT, FOOT, GUTTER = 22, 118, 26, 60
-#: Positive values that span more than this factor get a logarithmic axis.
+#: Positive values get a logarithmic axis if the greatest is more than this many times the least.
 LOG_FROM = 1000.0
-#: A bound further away than this many times the data's span is named at the edge and does not flatten the line.
+#: A bound further away than this many times the range of the data is only named at the edge, not drawn to scale.
 FAR = 2.0
 SIGNS: Mapping[str, str] = {"==": "=", "!=": "≠", "<": "<", "<=": "≤", ">": ">", ">=": "≥"}
 _COMPARED = {
@@ -44,7 +44,7 @@ _GREATEST = float_info.max
 
 @frozen
 class Mark:
-    """A bound that a metric was compared with, and its sign as people write it."""
+    """A bound that a metric was compared with; `op` is a mathematical sign such as "≤"."""
 
     op: str
     value: float
@@ -52,10 +52,10 @@ class Mark:
 
 @frozen
 class Marks:
-    """What to point out in a plot: when it began, which stretches offend, and which bounds were crossed."""
+    """The marks of a plot: the onset, the windows of the evidence, and the bounds."""
 
     onset: int | None = None
-    #: what began at the onset, as its label names it
+    #: the label of the onset
     began: str = "onset"
     windows: tuple[tuple[int, int], ...] = ()
     bounds: tuple[Mark, ...] = ()
@@ -63,10 +63,10 @@ class Marks:
 
 @frozen(eq=False)
 class Points:
-    """What is drawn of a series: finite points in the order of steps, where the line breaks, and odd records.
+    """The points of a series that are drawn, in the order of steps.
 
     `steps`, `values` and `breaks` have shape [points]; `breaks` is True where no line leads to a point.
-    `odd` tells stretches of records that are not finite: (first step, last step, sign).
+    `odd` has a tuple (first step, last step, sign) for each stretch of records that are not finite.
     """
 
     steps: IntArray
@@ -88,7 +88,7 @@ class Scale:
         return HEAD + HEIGHT * (1 - _share(*(self._axis(v) for v in (value, self.low, self.high))))
 
     def holds(self, value: float) -> bool:
-        """Tell whether a value can be drawn on this axis."""
+        """Return whether a value is within this axis."""
         return self.low <= value <= self.high
 
     def _axis(self, value: float) -> float:
@@ -96,12 +96,15 @@ class Scale:
 
 
 def _share(value: float, low: float, high: float) -> float:
-    # Quarters: the span of two numbers near the greatest float is not a float.
+    # Divided by 4, because the difference of two numbers near the greatest float overflows.
     return (value / 4 - low / 4) / (high / 4 - low / 4)
 
 
 def thin(series: Series, span: tuple[int, int], columns: int = COLUMNS) -> Points:
-    """Return what to draw of a series over a span of steps: all of it, or the extremes of each column."""
+    """Return the points to draw for a series: all finite ones, or the extremes of each column if there are too many.
+
+    `span` is the first and last step of the plot.
+    """
     import numpy as np
 
     steps, values = series.axis.steps, series.values
@@ -127,17 +130,17 @@ def _extremes(values: FloatArray, column: IntArray) -> IntArray:
     """Return the positions of each column's least and greatest value, in order; the columns are sorted."""
     import numpy as np
 
-    # A loop over a few hundred slices: sorting a million values would take ten times as long.
+    # A loop over a few hundred slices takes a tenth of the time of sorting a million values.
     edges = [0, *(np.flatnonzero(np.diff(column)) + 1).tolist(), len(column)]
     stretches = [(start, values[start:stop]) for start, stop in pairwise(edges)]
     return np.unique([start + int(pick(part)) for start, part in stretches for pick in (np.argmin, np.argmax)])
 
 
 def _odd(steps: IntArray, values: FloatArray, span: tuple[int, int], columns: int) -> tuple[tuple[int, int, str], ...]:
-    """Return stretches without a finite value by sign; stretches that would touch on the screen are one."""
+    """Return the stretches of non-finite values as (first step, last step, sign); those that would touch are merged."""
     import numpy as np
 
-    found: list[tuple[int, int, str]] = []
+    odd: list[tuple[int, int, str]] = []
     signs = (("NaN", np.isnan(values)), ("+∞", np.isposinf(values)), ("−∞", np.isneginf(values)))
     for sign, mask in signs:
         places = np.flatnonzero(mask)
@@ -145,12 +148,12 @@ def _odd(steps: IntArray, values: FloatArray, span: tuple[int, int], columns: in
             continue
         column = _column(steps[places], span, columns)
         splits = np.flatnonzero((np.diff(places) > 1) & (np.diff(column) > 1)) + 1
-        found += [(int(steps[part[0]]), int(steps[part[-1]]), sign) for part in np.split(places, splits)]
-    return tuple(sorted(found))
+        odd += [(int(steps[part[0]]), int(steps[part[-1]]), sign) for part in np.split(places, splits)]
+    return tuple(sorted(odd))
 
 
 def scale(values: FloatArray, bounds: Sequence[Mark] = ()) -> Scale:
-    """Return the axis for finite values: logarithmic when they are positive and far apart, with near bounds on it."""
+    """Return an axis for finite values and the bounds near them; logarithmic if they are positive and far apart."""
     if not len(values):
         return Scale(low=0.0, high=1.0)
     low, high = float(values.min()), float(values.max())
@@ -169,13 +172,13 @@ def _log_scale(low: float, high: float, bounds: Sequence[Mark]) -> Scale:
 
 def _padded(low: float, high: float) -> Scale:
     margin = (high / 2 - low / 2) * 0.12 or abs(high) * 0.1 or 1.0
-    # A margin lost in rounding, or beyond the greatest float, would leave no axis at all.
+    # A margin that is lost in rounding or overflows would leave an axis of no length.
     low, high = max(low - margin, -_GREATEST), min(high + margin, _GREATEST)
     return Scale(low=low, high=high) if high / 4 - low / 4 > 0 else Scale(low=low - 1.0, high=high + 1.0)
 
 
 def ticks(axis: Scale, most: int = 5) -> list[float]:
-    """Return round values on an axis, at most about `most` of them."""
+    """Return round values for the ticks of an axis, about `most` at most."""
     if axis.log:
         return _decades(axis, most)
     step = _round_step(axis.high / most - axis.low / most)
@@ -195,9 +198,10 @@ def _round_step(rough: float) -> float:
 
 
 def label(value: float, step: float = 0.0, size: float = 0.0) -> str:
-    """Return a tick's label, with as many digits as neighbouring ticks need to differ.
+    """Return the label of a tick, with as many digits as neighbouring ticks need to differ.
 
-    `step` is the distance of neighbours, 0 where there are none; `size` the greatest of them, so that all look alike.
+    `step` is the distance between ticks, or 0 if there is none. `size` is the greatest absolute value of all ticks, so
+    that they all get the same format.
     """
     size = max(abs(value), step, size)
     if value == 0:
@@ -211,13 +215,13 @@ def label(value: float, step: float = 0.0, size: float = 0.0) -> str:
 
 
 def _exponent(written: str) -> str:
-    """Return "1e-7" for "1e-07", and "1e6" for "1e+06"."""
+    """Return a number without a plus sign and leading zeros in its exponent: "1e-7" for "1e-07"."""
     mantissa, e, exponent = written.partition("e")
     return f"{mantissa}e{int(exponent)}" if e else mantissa
 
 
 def step_label(step: int) -> str:
-    """Return a step with its thousands as "k" or "M", when nothing is lost."""
+    """Return a step with the suffix k, M or G if it then has at most two decimals, else in full."""
     for unit, sign in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if abs(step) >= unit and step % (unit // 100) == 0:
             return f"{step / unit:.12g}{sign}"
@@ -225,7 +229,7 @@ def step_label(step: int) -> str:
 
 
 def step_ticks(span: tuple[int, int], most: int = 6) -> list[int]:
-    """Return round steps within a span."""
+    """Return round steps within a span, about `most` at most."""
     if span[0] == span[1]:
         return [span[0]]
     step = max(1, round(_round_step((span[1] - span[0]) / most)))
@@ -240,22 +244,22 @@ def plot(
     columns: int = COLUMNS,
     other: Series | None = None,
 ) -> Markup:
-    """Return one metric over the steps of the run as two pictures side by side: labels of values, and the data.
+    """Return the plot of a metric over a span of steps: a picture with the labels of values, and one with the data.
 
-    `other` is the same metric of another run, on the same axes.
+    `other` is the same metric of another run, drawn on the same axes.
     """
     import numpy as np
 
     points = thin(series, span, columns)
-    beside = [] if other is None else [thin(other, span, columns)]
-    axis = scale(np.concatenate([points.values, *(each.values for each in beside)]), marks.bounds)
+    other_points = [] if other is None else [thin(other, span, columns)]
+    axis = scale(np.concatenate([points.values, *(each.values for each in other_points)]), marks.bounds)
     data = el(
         "svg",
         _grid(axis),
         *(_window(window, span) for window in marks.windows),
-        *(_odd_band(band, span) for each in (points, *beside) for band in each.odd),
+        *(_odd_band(band, span) for each in (points, *other_points) for band in each.odd),
         _bounds(marks.bounds, axis),
-        *(_line(each, axis, span, "line other") for each in beside),
+        *(_line(each, axis, span, "line other") for each in other_points),
         _line(points, axis, span),
         _onset(marks, span),
         *_steps(span),
@@ -265,7 +269,7 @@ def plot(
         width="100%",
         height=str(HEAD + HEIGHT + FOOT),
     )
-    # for the script's read-out
+    # The script of the page reads these attributes to show values under the pointer.
     shown = " ".join(f"{step},{value:.5g}" for step, value in zip(points.steps, points.values, strict=True))
     read_out = f"{span[0]} {span[1]} {axis.low:.6g} {axis.high:.6g} {'log' if axis.log else 'linear'}"
     return el("div", _labels(axis), data, cls="plot", data_axis=read_out, data_points=shown)
@@ -299,7 +303,7 @@ def _line(points: Points, axis: Scale, span: tuple[int, int], cls: str = "line")
 
 
 def small(series: Series, span: tuple[int, int], title: str, columns: int = 60) -> Markup:
-    """Return the course of a metric as a line of the height of a word, without axes."""
+    """Return the plot of a metric as a small line for use within text, without axes."""
     points = thin(series, span, columns)
     path = el("path", cls="line", d=_path(points, scale(points.values), span))
     shape = {"viewBox": f"0 {HEAD} {_WIDTH} {HEIGHT}", "preserveAspectRatio": "none"}
@@ -307,7 +311,7 @@ def small(series: Series, span: tuple[int, int], title: str, columns: int = 60) 
 
 
 def _path(points: Points, axis: Scale, span: tuple[int, int]) -> str:
-    """Return the line; a point without neighbours is a dot, drawn as a line of no length with round ends."""
+    """Return the path of a line; an isolated point becomes a line of no length, which round ends make a dot."""
     pieces = []
     last = len(points.steps) - 1
     rows = zip(points.steps.tolist(), points.values.tolist(), points.breaks.tolist(), strict=True)
@@ -331,20 +335,20 @@ def _odd_band(band: tuple[int, int, str], span: tuple[int, int]) -> Markup:
     anchor, x = _side((left + right) / 2)
     row = HEAD + 13 if band[2] == "+∞" else HEAD + HEIGHT - 8
     name = el("text", text(band[2]), cls="odd-label", x=f"{x:.2f}%", y=str(row), text_anchor=anchor)
-    # A hatch drawn by a pattern, so that it tells itself from a window in grey print, too.
-    band_of = el("rect", cls="odd", y=str(HEAD), height=str(HEIGHT), fill="url(#hatch)", **place)
-    return join((band_of, name if right - left > 6 or band[2] != "NaN" else Markup("")))
+    # The hatch distinguishes the band from a window in grey print, too.
+    hatched = el("rect", cls="odd", y=str(HEAD), height=str(HEIGHT), fill="url(#hatch)", **place)
+    return join((hatched, name if right - left > 6 or band[2] != "NaN" else Markup("")))
 
 
 def _side(percent: float) -> tuple[str, float]:
-    """Return an anchor that keeps a label at this place inside the picture."""
+    """Return the text anchor that keeps a label at this percentage inside the picture, and the percentage."""
     if percent < 12:
         return "start", percent
     return ("end", percent) if percent > 88 else ("middle", percent)
 
 
 def _bounds(marks: Sequence[Mark], axis: Scale) -> Markup:
-    """Return a line for every bound on the axis, and one label for bounds that lie too close for two."""
+    """Return a line for every bound within the axis, one label for bounds that are close, and notes on the rest."""
     groups: list[list[Mark]] = []
     for mark in sorted((m for m in marks if axis.holds(m.value)), key=lambda m: m.value):
         if groups and axis.y(groups[-1][0].value) - axis.y(mark.value) < 15:
@@ -385,7 +389,7 @@ def _onset(marks: Marks, span: tuple[int, int]) -> Markup:
 
 
 def _steps(span: tuple[int, int]) -> list[Markup]:
-    """Return ticks and labels of the step axis; every second one goes where the screen is narrow."""
+    """Return ticks and labels of the step axis; the class of every second label hides it on narrow screens."""
     ticks_ = []
     for i, step in enumerate(step_ticks(span)):
         at = _percent(step, span)
@@ -398,26 +402,26 @@ def _steps(span: tuple[int, int]) -> list[Markup]:
 
 
 def marks(name: str, findings: Sequence[Finding], run: Run) -> Marks:
-    """Return the onset, the windows and the bounds that findings, the weightiest first, put on a metric."""
+    """Return the marks of a metric: the onset, windows and bounds of the findings about it, the weightiest first."""
     series = run.series[name]
-    ours = [e for finding in findings for e in finding.evidence if name in drawn(e, run)]
-    bounds = [Mark(op=SIGNS[e.op], value=e.bound) for e in ours if speaks_of(e, series)]
-    # Lesser findings would only blur the windows of the weightiest one.
+    evidence = [e for finding in findings for e in finding.evidence if name in drawn(e, run)]
+    bounds = [Mark(op=SIGNS[e.op], value=e.bound) for e in evidence if bound_applies(e, series)]
+    # The windows of lesser findings would only blur those of the weightiest one.
     windows = next((w for finding in findings if (w := _windows(finding, name, run))), ())
-    touching = (f for f in findings if any(name in drawn(e, run) for e in f.evidence))
-    onset = next((f.onset_step for f in touching if f.onset_step is not None), None)
+    concerned = (f for f in findings if any(name in drawn(e, run) for e in f.evidence))
+    onset = next((f.onset_step for f in concerned if f.onset_step is not None), None)
     return Marks(onset=onset, windows=tuple(_merged(windows)), bounds=tuple(dict.fromkeys(bounds)))
 
 
 def _windows(finding: Finding, name: str, run: Run) -> tuple[tuple[int, int], ...]:
-    """Return where a finding's evidence offends."""
+    """Return the steps of a fired finding's evidence about a metric."""
     if finding.status != "fired":
         return ()
     return tuple(e.steps for e in finding.evidence if e.steps and e.satisfied and name in drawn(e, run))
 
 
 def _merged(windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the union of stretches of steps; a shade over a shade would look like something worse."""
+    """Return windows with overlapping ones merged, because two shades on each other would look more severe."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(windows):
         if merged and first <= merged[-1][1]:
@@ -427,11 +431,11 @@ def _merged(windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def speaks_of(evidence: Evidence, series: Series) -> bool:
-    """Tell whether a bound stands on this metric's own axis.
+def bound_applies(evidence: Evidence, series: Series) -> bool:
+    """Return whether the bound of some evidence applies to the logged values of a series.
 
-    Evidence on a derived quantity names the metric that it was derived from; its bound is drawn only when the logged
-    numbers themselves are on its far side as often as the evidence says.
+    Evidence about a derived quantity names the metric that it was derived from. Its bound applies only if the logged
+    values cross it as often as the evidence counts.
     """
     if evidence.metric == series.name:
         return True

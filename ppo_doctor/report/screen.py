@@ -1,4 +1,4 @@
-"""A summary on one screen of a terminal, shortened until it fits, and the details that `--why` and `--all` add."""
+"""Lay out a report for a terminal: a summary shortened to one screen, and the details that `--why` and `--all` add."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from ppo_doctor.report.phrases import (
     SEVERITY_STYLE,
     UNIT,
     VERDICT_STYLE,
-    behind,
     bound,
     capital,
     chance,
@@ -30,6 +29,7 @@ from ppo_doctor.report.phrases import (
     finding_says,
     flowing,
     listed,
+    relation_to_leader,
     remedy_says,
     sentence,
     settings_only,
@@ -47,45 +47,46 @@ if TYPE_CHECKING:
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import ProblemSummary, Summary, Table
 
-#: Lines of a screen, and of one without a problem; and how wide such lines are.
+#: The lines of a summary and of that of a healthy run, on a page `AT_WIDTH` columns wide; narrower pages get more.
 LINES, HEALTHY_LINES, AT_WIDTH = 24, 16, 100
 INDENT, LABELS = 3, 6
-#: What stands beside problems and is not to be missed.
+#: Styles of the labels after the problems.
 REST_STYLE = {"do": "bold", "open": "bold", "failed": "red"}
-#: Printed before "and N more".
+#: The most items of each list that are printed before "and N more".
 MOST_REASONS, MOST_MISSING, MOST_NOTES = 5, 8, 5
 NO_LOG = "by a log of this kind, whatever it holds"
-#: From this width on the chain is drawn with arrows.
+#: The least width at which the chain is drawn with arrows.
 _ARROWS_FROM = 108
-#: The longest key in a table; of a longer one the end tells most.
+#: The longest key in a table; the beginning of a longer one is cut off.
 LONGEST_KEY = 34
 
 
 @frozen
 class Cut:
-    """What is printed of a summary where there is no room for all of it."""
+    """How much of a summary is printed; the defaults are the fullest form."""
 
     rows: int = 6
-    #: what a remark means, and the keys of the table in full
+    #: whether remarks have their meaning, and key steps their names
     says: bool = True
     names: bool = True
     notes: int = 2
-    #: whether there is a next resort, and by how many checks a problem is shown
+    #: whether the second remedy is printed, and the most statistics of a problem
     next: bool = True
     seen: int = 2
+    #: whether measurements have their reason
     because: bool = True
     remarks: int = 3
-    #: what would settle a cause that has a remedy
+    #: whether the measurement for a cause with a remedy is printed
     settles: bool = True
-    #: lines of problems after the first: 3 all, 2 findings and causes, 1 causes, 0 none
+    #: which lines of problems after the first are printed: 3 all, 2 evidence and causes, 1 causes, 0 none
     further: int = 3
-    #: of which records the levels of the reward are medians
+    #: whether the records are named of which the levels of the reward are medians
     medians: bool = True
 
 
 #: The labels of a problem after the first that `Cut.further` keeps; None for all.
 _FURTHER: tuple[Sequence[str] | None, ...] = ((), ("why",), ("seen", "cost", "why", "or"), None)
-#: What each step leaves out beyond the one before it; the first step that fits is printed.
+#: What each step leaves out in addition to the steps before it; the first step that fits is printed.
 _STEPS: tuple[dict[str, Any], ...] = (
     {"says": False, "notes": 1, "further": 2},
     {"rows": 5},
@@ -103,26 +104,26 @@ CUTS = tuple(accumulate(_STEPS, lambda cut, left_out: replace(cut, **left_out), 
 
 
 def screen(page: Page, summary: Summary, diagnosis: Diagnosis, *, head: bool = True, most: int | None = None) -> None:
-    """Add as much of a summary as fits its lines, or `most`; without `head` verdict and run are left out."""
+    """Add as much of a summary as fits into `most` lines; without `head` the verdict and the run are left out."""
     most = _lines(summary, page.width) if most is None else most
     for cut in CUTS:
         draft = Page(width=page.width, ascii=page.ascii)
         if head:
             _head(draft, summary, diagnosis)
         _whole(draft, summary, diagnosis, cut)
-        if len(draft.lines) < most:  # the last line says where more is told
+        if len(draft.lines) < most:  # one line is left for the footer
             break
     page.lines.extend(draft.lines)
 
 
 def _lines(summary: Summary, width: int) -> int:
-    """Return how many lines a summary may take; narrower pages have more of them."""
+    """Return the greatest number of lines of a summary on a page of this width."""
     lines = HEALTHY_LINES if summary.verdict == "healthy" else LINES
     return math.ceil(lines * max(1.0, AT_WIDTH / width))
 
 
 def short_screen(page: Page, summary: Summary, diagnosis: Diagnosis) -> None:
-    """Add verdict, cause and first action, a line each, whatever the width."""
+    """Add the verdict, the first problem and the first action, one line each whatever the width."""
     page.row((Span(diagnosis.verdict.upper(), VERDICT_STYLE[diagnosis.verdict]), f"  {plain(diagnosis.run.id)}"))
     if summary.problems:
         more = f" (and {count(len(summary.problems) - 1, 'further problem')})" if len(summary.problems) > 1 else ""
@@ -135,7 +136,7 @@ def short_screen(page: Page, summary: Summary, diagnosis: Diagnosis) -> None:
 
 
 def closing(page: Page, summary: Summary) -> None:
-    """Add verdict and first action once more, where much stands between them and the end of the screen."""
+    """Add the verdict and the first action again, because the details have moved them out of view."""
     page.blank()
     title = BOUND * 2 + (phrases.title(summary.problems[0]) if summary.problems else phrases.outcome(summary))
     page.add((Span(summary.verdict.upper(), VERDICT_STYLE[summary.verdict]), title), 0, INDENT)
@@ -163,16 +164,17 @@ def _whole(page: Page, summary: Summary, diagnosis: Diagnosis, cut: Cut) -> None
         page.labelled(Span("note", "dim"), sentence(remark.title) + meaning, INDENT, LABELS)
     page.blank()
     for label, words in phrases.rest(summary, diagnosis, notes=cut.notes):
-        if label != "note":  # notes stand above
+        if label != "note":  # the remarks are printed above
             page.add((Span(capital(label), REST_STYLE.get(label, "")), f": {words}"), 0, INDENT)
 
 
 def _table(page: Page, table: Table, cut: Cut) -> None:
-    """Add a table; a narrow page leaves out key steps between start and end, then what is usual."""
+    """Add a table; a narrow page leaves out key steps between start and end, then usual ranges."""
     rows = table.rows[: cut.rows]
     keys = ["step", *(key_of(row.name, row.key) for row in rows)]
     label = max(map(columns, keys))
-    named = cut.names and any(step.name == "onset" for step in table.key_steps)  # else they name themselves
+    # Start, middle and end need no names.
+    named = cut.names and any(step.name == "onset" for step in table.key_steps)
     shown = list(range(len(table.key_steps)))
     cells = _cells(table, rows)
     widths = [max((columns(line[i]) for line in cells[0 if named else 1 :]), default=0) for i in range(len(cells[0]))]
@@ -189,12 +191,12 @@ def _table(page: Page, table: Table, cut: Cut) -> None:
             values = "".join(f"  {' ' * (widths[i] - columns(line[i]))}{line[i]}" for i in shown)
             tail = "".join(f"  {line[i]}{' ' * (widths[i] - columns(line[i]))}" for i in tails).rstrip()
             text = key + " " * (label - columns(key))
-            quiet = tail.removesuffix(line[-1])  # what is high or low is not
+            quiet = tail.removesuffix(line[-1])  # the remark is not dimmed
             page.row((text, Span(values, "dim" if number < 2 else ""), Span(quiet, "dim"), line[-1]), INDENT)
 
 
 def _cells(table: Table, rows: Sequence[Row]) -> list[list[str]]:
-    """Return the names of key steps, their steps, and a line for each metric: its numbers, what is usual, a remark."""
+    """Return the names of the key steps, their steps, and for each metric its values, usual range and remark."""
     usual = "usual" if any(row.usual for row in rows) else ""
     names, steps = [s.name for s in table.key_steps], [str(s.step) for s in table.key_steps]
     lines = [[*phrases.cells(row), bound(row.usual), row.remark] for row in rows]
@@ -202,13 +204,13 @@ def _cells(table: Table, rows: Sequence[Row]) -> list[list[str]]:
 
 
 def _least(table: Table, shown: Sequence[int]) -> int:
-    """Return the index of the key step to leave out first."""
+    """Return the index in `shown` of the key step to leave out next."""
     names = [table.key_steps[i].name for i in shown]
     return next((names.index(name) for name in ("after", "middle", "before") if name in names), 1)
 
 
 def key_of(name: str, raw: str) -> str:
-    """Return what a metric is called: the key as logged, and for an entropy what its sign is that of."""
+    """Return the name of a metric: the last characters of its key, as `phrases.row_name` writes it."""
     key = plain(raw)
     key = key if len(key) <= LONGEST_KEY else "…" + key[-LONGEST_KEY:]
     return phrases.row_name(Row(name=name, key=key, values=()))
@@ -257,9 +259,9 @@ def _more(page: Page, hidden: int, indent: int) -> None:
 
 
 def _sources(page: Page, diagnosis: Diagnosis) -> None:
-    """Add one line per input when there are several, and the folder that paths below are relative to."""
-    ours = diagnosis.run.sources
-    for source in ours if len(ours) > 1 else ():
+    """Add one line per input if there are several, and the folder to which the paths below are relative."""
+    sources = diagnosis.run.sources
+    for source in sources if len(sources) > 1 else ():
         used = f"{source.records - source.skipped} of {count(source.records, 'record')} used"
         page.add(Span(f"{plain(source.path)} ({plain(source.container)}), {used}", "dim"), INDENT, 2)
     shared = folder(diagnosis)
@@ -268,12 +270,12 @@ def _sources(page: Page, diagnosis: Diagnosis) -> None:
 
 
 def _chain(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
-    """Add the signal chain on one line, known side links on another, and what shows that a link is not alive."""
+    """Add the links of the chain on one line, known side links on another, and the evidence of broken links."""
     _heading(page, "Signal chain", MARK_KEY)
     page.add(_links([link for link in diagnosis.chain if link.link in CHAIN], page.width >= _ARROWS_FROM), INDENT)
-    beside = [link for link in diagnosis.chain if link.link not in CHAIN and link.state != "unknown"]
-    if beside:
-        page.add((Span("beside it: ", "dim"), *_links(beside, arrows=False)), INDENT)
+    side_links = [link for link in diagnosis.chain if link.link not in CHAIN and link.state != "unknown"]
+    if side_links:
+        page.add((Span("beside it: ", "dim"), *_links(side_links, arrows=False)), INDENT)
     below = {entry.says for cause in diagnosis.causes for entry in cause.ledger}
     for link in diagnosis.chain:
         broken = link.state not in ("alive", "unknown") and link.entailed_by is None
@@ -290,17 +292,18 @@ def _links(links: Sequence[ChainLink], arrows: bool) -> tuple[str | Span, ...]:
 
 @dataclass(slots=True, kw_only=True)
 class _Causes:
-    """Writes causes one after the other; what one of them shows, later ones refer to."""
+    """Writes causes one after the other; later ones refer to evidence and questions already printed."""
 
     page: Page
     diagnosis: Diagnosis
     options: RenderOptions
-    #: finding → rank of the cause under which its numbers stand
+    #: finding → rank of the cause under which its numbers are printed
     shown_at: dict[str, int] = field(default_factory=dict)
+    #: measurements that are printed already
     asked: set[Measurement] = field(default_factory=set)
 
     def section(self, title: str, ranked: Sequence[RankedCause]) -> None:
-        """Add causes under a heading; no causes, no heading."""
+        """Add causes under a heading, or nothing if there are none."""
         for index, cause in enumerate(ranked):
             if index:
                 self.page.blank()
@@ -319,17 +322,17 @@ class _Causes:
         if self.options.all:
             remedies = [remedy_says(remedy) for remedy in cause.remedies]
             self._labelled("What to do:" if cause.benign else "Try first:", "Then:", remedies)
-            # causes that cannot be distinguished share their open questions
+            # Causes that cannot be distinguished share their measurements.
             new = [measure for measure in cause.would_change_my_mind if measure not in self.asked]
             self.asked.update(new)
             lines = [f"{to_do(m)} {flowing(m.log)} — {stopped(flowing(m.because))}" for m in new]
             self._labelled("Would settle it:", "So would:", lines)
 
     def _standing(self, cause: RankedCause) -> tuple[str | Span, ...]:
-        """Return a cause's confidence, severity and id, the step since when, and how far it is behind."""
+        """Return the confidence, severity and id of a cause, its onset, and its relation to the leading cause."""
         since = f" · {bound(f'since step {cause.onset_step}')}" if cause.onset_step is not None else ""
         severity = () if cause.benign else (" · ", Span(cause.severity.value, SEVERITY_STYLE.get(cause.severity, "")))
-        far = behind(self.diagnosis, cause)
+        far = relation_to_leader(self.diagnosis, cause)
         return (cause.confidence, *severity, " · ", Span(plain(cause.id), "cyan"), since, f" · {far}" if far else "")
 
     def _labelled(self, first: str, others: str, lines: Sequence[str]) -> None:
@@ -337,7 +340,7 @@ class _Causes:
             self.page.labelled(Span(others if number else first, "dim"), line, INDENT)
 
     def _score(self, cause: RankedCause) -> None:
-        """Add how a cause was scored: prior, every weight, and the sum."""
+        """Add the account of a cause: prior, every weight, and the sum."""
         self.page.add(Span(f"Account, in {UNIT}:", "dim"), INDENT)
         self._amount(cause.prior_db, "prior: how common this cause is")
         for entry in weighed(cause):
@@ -346,7 +349,7 @@ class _Causes:
         self.page.add(Span(chance(cause.probability), "dim"), INDENT)
 
     def _words(self, entry: LedgerEntry, cause: RankedCause) -> str:
-        """Return a finding with its numbers, or with the cause under which they stand already."""
+        """Return a finding with its numbers, or with the rank of the cause under which they are printed already."""
         rank = self.shown_at.setdefault(entry.finding, cause.rank)
         if rank == cause.rank:
             return entry_says(entry)
@@ -357,7 +360,7 @@ class _Causes:
 
 
 def _level_with(diagnosis: Diagnosis, cause: RankedCause) -> str:
-    """Return which causes this log cannot tell a cause from; nothing where there is none."""
+    """Return a sentence on the causes that this log cannot tell from a cause, or "" if there are none."""
     if not cause.level_with:
         return ""
     ranks = {c.id: c.rank for c in diagnosis.causes}
@@ -366,7 +369,7 @@ def _level_with(diagnosis: Diagnosis, cause: RankedCause) -> str:
 
 
 def _unexplained(page: Page, diagnosis: Diagnosis) -> None:
-    """Add findings that fired and support no cause of this report."""
+    """Add the fired findings that support no cause."""
     explained = {e.finding for cause in diagnosis.causes for e in cause.ledger if e.db > 0}
     left = [f for f in diagnosis.findings if f.status == "fired" and f.rule not in explained]
     if not left:
@@ -380,7 +383,7 @@ def _unexplained(page: Page, diagnosis: Diagnosis) -> None:
 
 
 def _unanswered(page: Page, diagnosis: Diagnosis) -> None:
-    """Add the questions of coverage that stay open, each with the reasons why."""
+    """Add the open questions of coverage, each with its reasons."""
     open_questions = [question for question in QUESTIONS if not getattr(diagnosis.coverage, question)]
     if open_questions:
         _heading(page, "Not answered")
@@ -393,7 +396,7 @@ def _unanswered(page: Page, diagnosis: Diagnosis) -> None:
 
 
 def _checks(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
-    """Add the count of checks by outcome; errors one by one, reasons for skipping grouped, all of them on request."""
+    """Add the counts of checks by status, errors and the reasons of skipped checks, or with `--all` every check."""
     c = diagnosis.coverage
     counts = f"{c.clear} clear · {c.fired} fired · {c.skipped} skipped · {c.errored} errored"
     _heading(page, "Checks", counts, "")
@@ -413,7 +416,7 @@ def _checks(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
 
 
 def _each(page: Page, diagnosis: Diagnosis) -> None:
-    """Add every check; one that did not run goes by its name, because its title would read like a claim."""
+    """Add every check; a skipped one is printed by its name, because its title would read like a claim."""
     for status, mark in (("fired", "✗"), ("clear", "✓"), ("skipped", "?")):
         for f in diagnosis.findings:
             if f.status == status:
@@ -423,15 +426,15 @@ def _each(page: Page, diagnosis: Diagnosis) -> None:
 
 
 def _reasons(page: Page, findings: Sequence[Finding]) -> None:
-    """Add why checks did not run: what the log lacks in one line, then the other reasons, most frequent first."""
+    """Add the reasons why checks did not run: missing metrics in one line, then other reasons, most frequent first."""
     lacking = [finding for finding in findings if finding.missing]
     if lacking:
         names = list(dict.fromkeys(plain(name) for finding in lacking for name in finding.missing))
         hidden = len(names) - MOST_MISSING
         more = f" and {bound(f'{hidden} more')}" if hidden > 0 else ""
         lack = "lacks" if len(lacking) == 1 else "lack"
-        wanted = ", ".join(names[:MOST_MISSING])
-        page.add(f"{count(len(lacking), 'check')} {lack}: {wanted}{more}", INDENT + 2, 2)
+        missing = ", ".join(names[:MOST_MISSING])
+        page.add(f"{count(len(lacking), 'check')} {lack}: {missing}{more}", INDENT + 2, 2)
     grouped = Counter(finding.reason or "" for finding in findings if not finding.missing)
     ordered = sorted(grouped.items(), key=lambda entry: (-entry[1], entry[0]))
     for reason, size in ordered[:MOST_REASONS]:
@@ -440,7 +443,7 @@ def _reasons(page: Page, findings: Sequence[Finding]) -> None:
 
 
 def _not_ruled_out(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
-    """Add the causes that this log, or any input of its kind, cannot show."""
+    """Add the causes that are not ruled out: by this log, and by any log of its kind."""
     for head, fuller in (("by this log, which lacks what it takes", True), (NO_LOG, False)):
         causes = [cause for cause in diagnosis.not_ruled_out if cause.a_fuller_log_could is fuller]
         if fuller and settings_only(diagnosis.run) and not options.all:
@@ -457,12 +460,12 @@ def _not_ruled_out(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> 
 
 
 def _notes(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
-    """Add what was dropped or renamed on the way in."""
-    ours = diagnosis.run.notes
-    if not ours:
+    """Add the notes on reading, such as what was dropped or renamed."""
+    notes = diagnosis.run.notes
+    if not notes:
         return
     _heading(page, "Notes on reading")
-    shown = ours if options.all else ours[:MOST_NOTES]
+    shown = notes if options.all else notes[:MOST_NOTES]
     for note in shown:
         page.add(flowing(note), INDENT, 2)
-    _more(page, len(ours) - len(shown), INDENT)
+    _more(page, len(notes) - len(shown), INDENT)

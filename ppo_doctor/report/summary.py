@@ -1,6 +1,6 @@
-"""Choose what reports print of a diagnosis: outcome, problems, first step; data without layout.
+"""The content that all reports print: `summarize` makes a `Summary` of a diagnosis, data without layout.
 
-Text from logs and rules is unchanged here; each report escapes it for its format.
+Text from logs and rules is not escaped here; each report escapes it for its format.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import Run
     from ppo_doctor.model.words import Break, Confidence, Verdict
 
-#: Containers that are no text files, where nobody can look a line up.
+#: Containers that are not text files, so that a line number is of no use.
 IN_RECORDS = ("tfevents", "wandb", "sqlite", "parquet", "npz", "npz-evaluations")
-#: Notes on reading, remarks, findings of a problem, and remedies of a problem: the first and the next.
+#: The most notes on reading, remarks, findings of a problem and remedies of a problem that a summary has.
 MOST_NOTES, MOST_REMARKS, MOST_SEEN, MOST_REMEDIES = 2, 3, 2, 2
-#: Checks of a decline of the reward, whose numbers the sentence on the outcome repeats.
+#: Checks of a decline of the reward; the sentence on the outcome already has their numbers.
 OF_THE_LEVELS = ("reward-declines", "reward-below-its-start", "reward-collapses-late")
 #: Kinds of notes, the most severe first.
 NOTE_KINDS = ("said", "lost", "dropped", "skipped", "merged", "info", "renamed")
-#: A run with fewer records leaves questions open whatever it logs.
+#: A run with fewer records than this leaves questions open whatever it logs.
 FEW = 12
-#: The open question of a reward that stopped rising, where nothing else was found and no target was given.
+#: The open question about a reward that stopped rising, where there is no problem and no target was given.
 TO_GAIN = "whether more can be earned (say how much is good with --target-return)"
-#: Shorter paths are printed as given everywhere.
+#: Paths up to this length are never shortened.
 SHORT_ENOUGH = 32
-#: A statistic that is a sentence with a number.
+#: Matches a statistic that is a sentence with a number.
 _NUMBER = re.compile(r" .*\d")
 
 
 @frozen
 class Trend:
-    """A metric's first and last number, with the key as logged."""
+    """The first and last value of a metric; `word` is its name in a sentence, `key` the key in the log."""
 
     word: str
     key: str
@@ -55,7 +55,7 @@ class Trend:
 
 @frozen
 class FirstNonFinite:
-    """The metrics that were the first to be NaN or infinite, and the one that had grown most before, if any."""
+    """The metrics that became NaN or infinite first, and the metric that grew most before, if any."""
 
     step: int
     keys: tuple[str, ...]
@@ -65,7 +65,7 @@ class FirstNonFinite:
 
 @frozen
 class KeyStep:
-    """A step at which the table shows every metric, such as the onset."""
+    """A step that has a column in the table, such as the onset."""
 
     name: str
     step: int
@@ -73,20 +73,20 @@ class KeyStep:
 
 @frozen
 class Row:
-    """A metric at the key steps of its table; None before it was first logged."""
+    """The values of a metric at the key steps of its table; None where none was logged."""
 
     name: str
     key: str
     values: tuple[float | None, ...]
-    #: the range in which sound runs keep it, as printed; empty where none is documented
+    #: the usual range in sound runs, as printed; empty where none is documented
     usual: str = ""
-    #: what stands out in the row, in a word or two
+    #: what is remarkable about the row, in a few words
     remark: str = ""
 
 
 @frozen
 class Table:
-    """The metrics that matter at the key steps of a run."""
+    """The values of the most important metrics at the key steps of a run."""
 
     key_steps: tuple[KeyStep, ...]
     rows: tuple[Row, ...]
@@ -94,7 +94,7 @@ class Table:
 
 @frozen
 class Why:
-    """A cause that explains a problem, and how sure that is."""
+    """A cause that explains a problem, and its confidence."""
 
     cause: str
     title: str
@@ -103,28 +103,28 @@ class Why:
 
 @frozen
 class ProblemSummary:
-    """A problem with its evidence, the causes that explain it, and what to do."""
+    """A problem with its evidence, causes and remedies."""
 
     rank: int
-    #: what was found, as a sentence about this run
+    #: the problem as a sentence about this run
     title: str
     severity: Severity
-    #: how it breaks its link
+    #: how the problem breaks its link of the chain
     state: Break = "wrong"
     since: int | None = None
-    #: a file, and a line where the file is text
+    #: the file, with a line if it is a text file
     place: SourceRef | None = None
-    #: the numbers of its findings, the weightiest first
+    #: the statistics of its findings, the weightiest first
     seen: tuple[str, ...] = ()
-    #: what it costs, where the log counts it
+    #: what the problem costs, if the log counts it
     cost: Cost | None = None
-    #: the causes that explain it, the likeliest first, then those that this log cannot tell from the first
+    #: the leading causes of the problem, harmless ones last
     why: tuple[Why, ...] = ()
-    #: the first remedy, then the next
+    #: the remedies, in the order in which to try them
     do: tuple[Remedy, ...] = ()
-    #: the one measurement that would settle the question
+    #: the measurement that would confirm or rule out the leading cause
     check: Measurement | None = None
-    #: the remedy that tempts and makes it worse
+    #: a tempting remedy that makes the problem worse
     avoid: str = ""
 
     @property
@@ -134,13 +134,13 @@ class ProblemSummary:
 
     @property
     def sure(self) -> bool:
-        """Tell whether the leading cause is more than suspected."""
+        """Whether there is a leading cause that is more than suspected."""
         return bool(self.why) and self.why[0].confidence != "suspected"
 
 
 @frozen
 class Remark:
-    """A harmless explanation with its meaning, or a finding without a cause, with its number."""
+    """A harmless explanation with its meaning, or a finding of low severity with its number in the title."""
 
     title: str
     message: str = ""
@@ -148,7 +148,7 @@ class Remark:
 
 @frozen
 class Open:
-    """A question that the log leaves open, and the metrics of which any would answer it."""
+    """A question that the log leaves open, and the metrics that would answer it, each on its own."""
 
     question: str
     metrics: tuple[str, ...] = ()
@@ -156,11 +156,11 @@ class Open:
 
 @frozen
 class Checks:
-    """How many checks are clear, did not run, were left out or failed."""
+    """The numbers of checks that are clear, did not run or were left out, and the checks that failed."""
 
     clear: int
     not_run: int
-    #: most of those that did not run lack a metric
+    #: whether most of those that did not run lack a metric
     unlogged: bool = False
     left_out: int = 0
     #: (check, reason) of those that failed
@@ -172,35 +172,35 @@ class Summary:
     """What every report prints of a diagnosis."""
 
     verdict: Verdict
-    #: what became of the reward
+    #: how the reward developed
     outcome: Outcome
     checks: Checks
-    #: why the verdict is what it is, where no problem shows it; one sentence
+    #: the reason of the verdict in one sentence; empty where the problems already give it
     because: str = ""
     entropy: Trend | None = None
-    #: what ended the run, from the last lines of its console
+    #: the error that ended the run, from the last lines of its console; empty if there is none
     died: str = ""
-    #: where numbers stop being finite
+    #: where the numbers stop being finite
     broken: FirstNonFinite | None = None
     table: Table | None = None
     problems: tuple[ProblemSummary, ...] = ()
     #: harmless explanations, then findings of low severity
     remarks: tuple[Remark, ...] = ()
-    #: what to do first, where no problem has a remedy
+    #: the first step, if no problem has a remedy
     do: Remedy | None = None
     open: tuple[Open, ...] = ()
-    #: the log has too few records to answer every question
+    #: whether the log has too few records to answer every question
     short: bool = False
     #: the most severe notes on reading
     reading: tuple[str, ...] = ()
 
 
 def summarize(diagnosis: Diagnosis, run: Run | None) -> Summary:
-    """Return the summary of a diagnosis; without its run it has no numbers."""
+    """Return the summary of a diagnosis; without its run the summary has no table, entropy or non-finite numbers."""
     problems = tuple(_problems(diagnosis))
     onset = problems[0].since if problems else None
     table, entropy, broken = _numbers(diagnosis, run, onset)
-    unanswered = tuple(_open(diagnosis)) if diagnosis.run.records else ()  # a configuration alone answers none
+    unanswered = tuple(_open(diagnosis)) if diagnosis.run.records else ()  # a configuration alone answers nothing
     step = diagnosis.first_step
     return Summary(
         verdict=diagnosis.verdict,
@@ -221,13 +221,13 @@ def summarize(diagnosis: Diagnosis, run: Run | None) -> Summary:
 
 
 def _because(diagnosis: Diagnosis, problems: Sequence[ProblemSummary], unanswered: Sequence[Open]) -> str:
-    """Return the reason of the verdict, or "" where the problems or the outcome of the reward already give it."""
+    """Return the reason of the verdict, or "" where the problems or the outcome already give it."""
     because = diagnosis.verdict_because
     if diagnosis.verdict == "healthy" or problems or _death(diagnosis) or became(diagnosis.outcome) in because:
         return ""
     if unanswered and diagnosis.left_open:
         return "nothing was found, but not every question could be answered"
-    # the title of a check reads better here than its statistic
+    # The title of a check reads better here than its statistic.
     for link in diagnosis.chain:
         if link.witness and because.endswith(f": {link.witness}"):
             title = next((f.title for f in _fired(diagnosis).values() if says(f) in link.witness), "")
@@ -236,14 +236,14 @@ def _because(diagnosis: Diagnosis, problems: Sequence[ProblemSummary], unanswere
 
 
 def _death(diagnosis: Diagnosis) -> str:
-    """Return what ended the run, or "" where no line of it says so."""
+    """Return the last error that ended the run, or "" if the log has none."""
     return next((message for _, message in reversed(diagnosis.run.died)), "")
 
 
 def _numbers(
     diagnosis: Diagnosis, run: Run | None, onset: int | None
 ) -> tuple[Table | None, Trend | None, FirstNonFinite | None]:
-    """Return the table of a run, the trend of its entropy and its first numbers that are not finite."""
+    """Return the table of a run, the trend of its entropy and its first non-finite numbers, each None if absent."""
     if run is None:
         return None, None, None
     from ppo_doctor.report.key_steps import entropy, first_non_finite, table  # numpy: only where there are numbers
@@ -251,28 +251,30 @@ def _numbers(
     harmless = [f for cause in diagnosis.causes if cause.leader and cause.benign for f in support(cause, diagnosis)]
     updates = diagnosis.run.updates_per_batch.effective
     calm = diagnosis.verdict == "healthy"
-    made = table(run, _evidence(diagnosis), onset, updates=updates, expected=harmless, calm=calm)
-    found = [finding for problem in diagnosis.problems for finding in _findings(problem, diagnosis)]
-    return made, entropy(run, made.key_steps) if made is not None else None, first_non_finite(run, found)
+    metrics = table(run, _evidence(diagnosis), onset, updates=updates, expected=harmless, calm=calm)
+    trend = entropy(run, metrics.key_steps) if metrics is not None else None
+    findings = [finding for problem in diagnosis.problems for finding in _findings(problem, diagnosis)]
+    return metrics, trend, first_non_finite(run, findings)
 
 
 def _problems(diagnosis: Diagnosis) -> Iterable[ProblemSummary]:
-    """Yield the problems in their order; what one of them recommends is not repeated by the next."""
+    """Yield the problems in their order; remedies and measurements of one are not repeated by later ones."""
     done: set[str] = set()
     for rank, problem in enumerate(diagnosis.problems, start=1):
         yield _problem(rank, problem, diagnosis, done)
 
 
 def _problem(rank: int, problem: Problem, diagnosis: Diagnosis, done: set[str]) -> ProblemSummary:
+    """Return one problem; `done` holds the recommendations so far, and those of this problem are added."""
     leaders = [cause for cause in diagnosis.causes if cause.problem == problem.id and cause.leader]
     causes = sorted(leaders, key=lambda cause: cause.benign)
     lead = next((cause for cause in causes if not cause.benign), None)
-    ours = remedies(lead.remedies) if lead is not None and lead.confidence != "suspected" else ()
-    next_step = [Remedy(do=problem.next_step)] if problem.next_step and not ours else []
-    do = tuple(remedy for remedy in (*ours, *next_step) if remedy.do not in done)
+    of_cause = remedies(lead.remedies) if lead is not None and lead.confidence != "suspected" else ()
+    next_step = [Remedy(do=problem.next_step)] if problem.next_step and not of_cause else []
+    do = tuple(remedy for remedy in (*of_cause, *next_step) if remedy.do not in done)
     done.update(remedy.do for remedy in do)
-    found = _findings(problem, diagnosis)
-    shown = found or (support(lead, diagnosis) if lead is not None else [])
+    findings = _findings(problem, diagnosis)
+    shown = findings or (support(lead, diagnosis) if lead is not None else [])
     repeated = OF_THE_LEVELS if problem.title == gone(diagnosis.outcome) else ()
     return ProblemSummary(
         rank=rank,
@@ -282,7 +284,7 @@ def _problem(rank: int, problem: Problem, diagnosis: Diagnosis, done: set[str]) 
         since=problem.since_step,
         place=_place(problem, shown, diagnosis),
         seen=tuple(_statistic(f, problem.title) for f in shown if f.rule not in repeated)[:MOST_SEEN],
-        cost=next((cost for finding in found if (cost := diagnosis.costs.get(finding.rule))), None),
+        cost=next((cost for finding in findings if (cost := diagnosis.costs.get(finding.rule))), None),
         why=tuple(Why(cause=c.id, title=c.title, confidence=c.confidence) for c in causes),
         do=do,
         check=_check(lead, done) if lead is not None else None,
@@ -290,17 +292,17 @@ def _problem(rank: int, problem: Problem, diagnosis: Diagnosis, done: set[str]) 
     )
 
 
-def remedies(ours: Sequence[Remedy]) -> tuple[Remedy, ...]:
-    """Return the first remedies for a run; of one setting only the first that has a value to set."""
+def remedies(candidates: Sequence[Remedy]) -> tuple[Remedy, ...]:
+    """Return the first `MOST_REMEDIES` remedies; after one with a value to set, no other for the same setting."""
     chosen: list[Remedy] = []
-    for remedy in ours:
+    for remedy in candidates:
         if (remedy.key or "") not in {each.key or "" for each in chosen if each.then not in (None, "")}:
             chosen.append(remedy)
     return tuple(chosen[:MOST_REMEDIES])
 
 
 def _statistic(finding: Finding, title: str) -> str:
-    """Return the statistic of a check, after its title where that is not the problem's."""
+    """Return the statistic of a finding, preceded by its title unless the problem has the same one."""
     return brief(finding) if finding.title == title else f"{finding.title}: {brief(finding)}"
 
 
@@ -314,17 +316,17 @@ def _findings(problem: Problem, diagnosis: Diagnosis) -> list[Finding]:
 
 
 def support(cause: RankedCause, diagnosis: Diagnosis) -> list[Finding]:
-    """Return the fired checks that support a cause, the weightiest first."""
+    """Return the fired findings that support a cause, the weightiest first."""
     fired = _fired(diagnosis)
     ledger = sorted(cause.ledger, key=lambda entry: -entry.db)
     return [fired[entry.finding] for entry in ledger if entry.db > 0 and entry.finding in fired]
 
 
 def _place(problem: Problem, shown: Sequence[Finding], diagnosis: Diagnosis) -> SourceRef | None:
-    """Return where a problem shows: where the reward turned if the problem is its decline, else in its findings."""
+    """Return the place of a problem: where the reward turned if the problem is its decline, else of its findings."""
     turn = [diagnosis.outcome.source] if problem.title == gone(diagnosis.outcome) else []
-    found = [*turn, *(evidence.source for finding in shown for evidence in finding.evidence)]
-    source = next((source for source in found if source is not None and source.line is not None), None)
+    sources = [*turn, *(evidence.source for finding in shown for evidence in finding.evidence)]
+    source = next((source for source in sources if source is not None and source.line is not None), None)
     if source is None:
         return None
     container = next((each.container for each in diagnosis.run.sources if each.path == source.path), None)
@@ -332,7 +334,10 @@ def _place(problem: Problem, shown: Sequence[Finding], diagnosis: Diagnosis) -> 
 
 
 def _check(cause: RankedCause, done: set[str]) -> Measurement | None:
-    """Return what would settle it, unless an earlier problem asks for it or the cause is established and alone."""
+    """Return the measurement that would settle a cause.
+
+    None if the cause is established without a rival, or if an earlier problem asks for the same measurement.
+    """
     measure = next(iter(cause.would_change_my_mind), None)
     certain = cause.confidence == "established" and not cause.level_with
     if measure is None or certain or measure.log in done:
@@ -343,19 +348,19 @@ def _check(cause: RankedCause, done: set[str]) -> Measurement | None:
 
 
 def _lowered(title: str) -> str:
-    """Return a title inside a sentence: names such as KL keep their capitals."""
+    """Return a title in lower case for the middle of a sentence; names such as KL keep their capitals."""
     return title[:1].lower() + title[1:] if title[1:2].islower() or title[1:2] == " " else title
 
 
 def _evidence(diagnosis: Diagnosis) -> list[Finding]:
-    """Return the checks whose metrics come first: those of the first problem and of the leading cause."""
-    found = [finding for problem in diagnosis.problems[:1] for finding in _findings(problem, diagnosis)]
+    """Return the findings of the first problem and of the leading cause, whose metrics come first in the table."""
+    findings = [finding for problem in diagnosis.problems[:1] for finding in _findings(problem, diagnosis)]
     leading = next((cause for cause in diagnosis.causes if cause.leader and not cause.benign), None)
-    return [*found, *(support(leading, diagnosis) if leading is not None else ())]
+    return [*findings, *(support(leading, diagnosis) if leading is not None else ())]
 
 
 def _remarks(diagnosis: Diagnosis, problems: Sequence[ProblemSummary]) -> tuple[Remark, ...]:
-    """Return harmless explanations of oddities, then findings of low severity that no problem names."""
+    """Return harmless explanations, then findings of low severity that no problem names; at most `MOST_REMARKS`."""
     explained = {why.cause for problem in problems for why in problem.why}
     calm = [cause for cause in diagnosis.causes if cause.leader and cause.benign and cause.id not in explained]
     harmless = [Remark(title=cause.title, message=cause.says) for cause in calm]
@@ -367,10 +372,10 @@ def _remarks(diagnosis: Diagnosis, problems: Sequence[ProblemSummary]) -> tuple[
 
 
 def _with_number(finding: Finding) -> str:
-    """Return a check's title with its statistic where that is one number; the table has those of many records."""
-    alone = (e for e in finding.evidence if e.steps is None and _NUMBER.search(e.claim))
-    # the value of a setting is in no table
-    numbers = [f"{e.raw} is {number(e.observed)}; {e.claim}" if e.raw == e.metric else e.claim for e in alone]
+    """Return the title of a finding with its statistic if that is one number; the table has those of many records."""
+    single = (e for e in finding.evidence if e.steps is None and _NUMBER.search(e.claim))
+    # A setting is not in the table, so its value is printed here.
+    numbers = [f"{e.raw} is {number(e.observed)}; {e.claim}" if e.raw == e.metric else e.claim for e in single]
     return ": ".join((finding.title, *numbers[:1]))
 
 
@@ -397,14 +402,14 @@ def _checks(diagnosis: Diagnosis) -> Checks:
 
 
 def _reading(diagnosis: Diagnosis, run: Run | None) -> tuple[str, ...]:
-    """Return the most severe notes on reading, without the one on what ended the run."""
+    """Return the most severe notes on reading, without those on what ended the run."""
     kinds = {str(note): NOTE_KINDS.index(note.kind) for note in run.notes} if run is not None else {}
     notes = [note for note in diagnosis.run.notes if note not in dict(diagnosis.run.died)]
     return tuple(sorted(notes, key=lambda note: kinds.get(note, 0)))[:MOST_NOTES]
 
 
 def folder(diagnosis: Diagnosis) -> str:
-    """Return the folder, with its separator, that all long paths of a run share; empty when paths stay as they are."""
+    """Return the folder that all paths of a run share, with its separator; "" if they are short or share none."""
     paths = [source.path for source in diagnosis.run.sources]
     if not paths or max(map(len, paths)) <= SHORT_ENOUGH:
         return ""
@@ -413,7 +418,7 @@ def folder(diagnosis: Diagnosis) -> str:
 
 
 def relative(diagnosis: Diagnosis) -> Diagnosis:
-    """Return the diagnosis with the shared folder taken off the paths in sentences; the run's id keeps its own."""
+    """Return the diagnosis with the shared folder removed from the paths in sentences, but not from the run's id."""
     prefix = folder(diagnosis)
     if not prefix:
         return diagnosis
@@ -425,7 +430,7 @@ def relative(diagnosis: Diagnosis) -> Diagnosis:
 
 
 def _without(value: Any, prefix: str) -> Any:  # noqa: ANN401 (whatever a diagnosis is made of)
-    """Return a value with a folder taken off every text in it."""
+    """Return a value with a folder removed from every string in it."""
     if isinstance(value, str) and not isinstance(value, Enum):
         return value.replace(prefix, "")
     if isinstance(value, tuple):

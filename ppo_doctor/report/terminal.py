@@ -1,4 +1,4 @@
-"""The report for a terminal, wrapped to its width; rich is imported only for colours."""
+"""Reports as text for a terminal, wrapped to its width; rich is imported only for colours."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
     Judged: TypeAlias = tuple[Diagnosis, Summary]
 
-#: The signs that the report uses; an output that cannot encode one gets ASCII throughout.
+#: Signs of the report; if the output cannot encode them, the whole report is in ASCII.
 SIGNS = "✓✗→–−·…"
-#: Up to this many runs the report of each follows their table.
+#: Up to this many runs, the report of each follows the table.
 FEW_RUNS = 3
-#: Columns of a picture where no width is given: it should be legible in a page 700 pixels wide.
+#: The default width of an SVG in columns, so that it is legible on a page 700 pixels wide.
 PICTURE_WIDTH = 96
-#: Of more runs than this the healthy ones are counted.
+#: With more runs than this, the healthy ones are only counted.
 MOST_ROWS = 20
-#: From this width on an action stands beside what is wrong, below it under that.
+#: The least width at which the action is on the same line as the problem.
 BESIDE_FROM = 90
-#: Shares of a line that the name of a run may take, and of what is left the action.
+#: The greatest share of a line for the name of a run, and of the rest of the line for the action.
 NAME, ACTION = 0.22, 0.47
 GAP = "  "
 _FONT_FACE = re.compile(r"@font-face \{\{.*?\}\}\n", re.DOTALL)
@@ -58,9 +58,9 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str
 def render_many(
     diagnoses: Sequence[Diagnosis], options: RenderOptions, summaries: Sequence[Summary | None] = ()
 ) -> str:
-    """Return a table with a line per run, and below it the report of each where runs are few, or on request."""
-    given = summaries or [None] * len(diagnoses)
-    rows = [(d, summary or summarize(d, None)) for d, summary in zip(diagnoses, given, strict=True)]
+    """Return a table with a row per run, followed by the report of each if runs are few or details are requested."""
+    known = summaries or [None] * len(diagnoses)
+    rows = [(d, summary or summarize(d, None)) for d, summary in zip(diagnoses, known, strict=True)]
     page = page_for(options)
     fleet(page, rows, everything=options.all)
     if not options.quiet and (len(rows) <= FEW_RUNS or options.why or options.all):
@@ -73,7 +73,7 @@ def render_many(
 
 
 def svg(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
-    """Return the report as an SVG, with colours and signs, `options.width` or 96 columns wide; it loads no font."""
+    """Return the report as a coloured SVG, `options.width` or `PICTURE_WIDTH` columns wide, that loads no font."""
     from rich._export_format import CONSOLE_SVG_FORMAT
     from rich.console import Console
 
@@ -82,14 +82,14 @@ def svg(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str:
     page.blank()  # rich clips the descenders of the last line
     console = Console(file=StringIO(), record=True, width=page.width, force_terminal=True, color_system="standard")
     _print(console, page)
-    # Without web fonts nothing is fetched, and nothing shifts where a font cannot be.
+    # Web fonts would be fetched from the network, and the layout would shift if that fails.
     code_format = _FONT_FACE.sub("", CONSOLE_SVG_FORMAT).replace("Fira Code, monospace", _FONTS)
-    # The id names CSS classes; a fixed one keeps the output the same from run to run.
+    # The id is part of the CSS classes; a fixed one makes the output reproducible.
     return console.export_svg(title="ppo-doctor analyze", code_format=code_format, unique_id="ppo-doctor") + "\n"
 
 
 def page_for(options: RenderOptions) -> Page:
-    """Return an empty page as wide, and in the alphabet, that the options or the standard output ask for."""
+    """Return an empty page whose width and alphabet are those of the options, or else of the standard output."""
     width = options.width or shutil.get_terminal_size((80, 24)).columns
     ascii_only = _needs_ascii() if options.ascii is None else options.ascii
     return Page(width=max(NARROWEST, min(width, WIDEST)), ascii=ascii_only)
@@ -127,7 +127,7 @@ def _footer(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
 
 
 def paint(page: Page, options: RenderOptions) -> str:
-    """Return a page as text, with colours when the options or the standard output ask for them."""
+    """Return a page as text, with colours if the options or the standard output ask for them."""
     if not wants_color(options.color):
         return page.text()
     from rich.console import Console
@@ -138,7 +138,7 @@ def paint(page: Page, options: RenderOptions) -> str:
 
 
 def _print(console: Console, page: Page) -> None:
-    """Print a page on a console of rich, line by line and without its markup, wrapping or cropping."""
+    """Print a page on a rich console line by line, without markup, wrapping or cropping by rich."""
     from rich.text import Text
 
     for line in page.lines:
@@ -148,7 +148,7 @@ def _print(console: Console, page: Page) -> None:
 
 
 def wants_color(color: bool | None) -> bool:
-    """Tell whether to colour: as given, else NO_COLOR, FORCE_COLOR, and whether standard output is a terminal."""
+    """Return whether to print colours: `color`, or else by NO_COLOR, FORCE_COLOR and whether stdout is a terminal."""
     if color is not None:
         return color
     if os.environ.get("NO_COLOR"):
@@ -159,7 +159,7 @@ def wants_color(color: bool | None) -> bool:
 
 
 def gravest_first(judged: Sequence[Judged]) -> list[Judged]:
-    """Return runs by verdict, then by the severity of the first problem; equals keep their order."""
+    """Return runs by verdict, then by the severity of their most severe problem; the sort is stable."""
     return sorted(judged, key=_gravity)
 
 
@@ -169,10 +169,10 @@ def _gravity(judged: Judged) -> tuple[int, int]:
 
 
 def fleet(page: Page, judged: Sequence[Judged], *, everything: bool) -> None:
-    """Add the table; of many runs the healthy ones are counted, unless everything is to be said."""
+    """Add the table of runs; if they are many, the healthy ones are only counted unless `everything` is requested."""
     ordered = gravest_first(judged)
-    sick = sum(diagnosis.verdict != "healthy" for diagnosis, _ in judged)
-    most = None if everything or len(judged) <= MOST_ROWS else max(sick, 1)
+    not_healthy = sum(diagnosis.verdict != "healthy" for diagnosis, _ in judged)
+    most = None if everything or len(judged) <= MOST_ROWS else max(not_healthy, 1)
     _head(page, [diagnosis for diagnosis, _ in judged])
     _rows(page, ordered[:most], judged)
     for note in dict.fromkeys(note for diagnosis, _ in judged for note in diagnosis.run.several_runs):
@@ -182,7 +182,7 @@ def fleet(page: Page, judged: Sequence[Judged], *, everything: bool) -> None:
 
 
 def gravest(page: Page, judged: Sequence[Judged]) -> None:
-    """Add the number of runs per verdict and the most severe run, last because the end of the output stays visible."""
+    """Add the number of runs per verdict and the most severe run, because the end of the output stays visible."""
     _head(page, [diagnosis for diagnosis, _ in judged])
     _rows(page, gravest_first(judged)[:1], judged)
 
@@ -194,19 +194,20 @@ def _head(page: Page, diagnoses: Sequence[Diagnosis]) -> None:
 
 
 def _rows(page: Page, shown: Sequence[Judged], judged: Sequence[Judged]) -> None:
-    """Add a row per run, each named by what tells it apart from all the others."""
-    ids = names([diagnosis.run.id for diagnosis, _ in judged])
+    """Add a row per run, with a name that is unique among all runs."""
+    unique = names([diagnosis.run.id for diagnosis, _ in judged])
     room = int(page.width * NAME)
-    called = {id(summary): _end(plain(name), room) for (_, summary), name in zip(judged, ids, strict=True)}
-    named = max((columns(called[id(summary)]) for _, summary in shown), default=0)
-    widest = max((len(diagnosis.verdict) for diagnosis, _ in shown), default=0)
+    name_of = {id(summary): _end(plain(name), room) for (_, summary), name in zip(judged, unique, strict=True)}
+    name_width = max((columns(name_of[id(summary)]) for _, summary in shown), default=0)
+    verdict_width = max((len(diagnosis.verdict) for diagnosis, _ in shown), default=0)
     for diagnosis, summary in shown:
-        word = Span(diagnosis.verdict.ljust(widest), VERDICT_STYLE[diagnosis.verdict])
-        _row(page, (word, GAP, fitted(called[id(summary)], named)), widest + named + 2 * len(GAP), summary)
+        word = Span(diagnosis.verdict.ljust(verdict_width), VERDICT_STYLE[diagnosis.verdict])
+        head = (word, GAP, fitted(name_of[id(summary)], name_width))
+        _row(page, head, verdict_width + name_width + 2 * len(GAP), summary)
 
 
 def names(ids: Sequence[str]) -> list[str]:
-    """Return what tells runs apart: their folders where that is enough, for an event file's own name says little."""
+    """Return short unique names of runs: the folders if they are unique, because names of event files say little."""
     folders = [name.rpartition("/")[0] for name in ids]
     return apart(folders if len({*folders}) == len(ids) > 1 else ids)
 
@@ -218,13 +219,13 @@ def _row(page: Page, head: tuple[str | Span, ...], used: int, summary: Summary) 
         if action:
             page.row((" " * 3, Span("do", "bold"), GAP, action))
         return
-    beside = min(int(room * ACTION), columns(action))
-    wrong = room - beside - len(GAP)
-    page.row((*head, GAP, fitted(cut(what(summary), wrong), wrong), GAP, cut(action, beside)))
+    action_width = min(int(room * ACTION), columns(action))
+    width = room - action_width - len(GAP)
+    page.row((*head, GAP, fitted(cut(what(summary), width), width), GAP, cut(action, action_width)))
 
 
 def cut(text: str, room: int) -> str:
-    """Return text that fits, with an ellipsis after its last whole word where it does not."""
+    """Return text of at most `room` columns; longer text is cut after a word and gets an ellipsis."""
     text = text.replace(BOUND, " ")
     if columns(text) <= room:
         return text
@@ -238,12 +239,12 @@ def _end(name: str, room: int) -> str:
 
 
 def fitted(text: str, width: int) -> str:
-    """Return text filled up with blanks to a width."""
+    """Return text padded with spaces to a width in columns."""
     return text + " " * (width - columns(text))
 
 
 def gate_text(results: Mapping[str, GateResult]) -> str:
-    """Return the result of a gate for each run, with everything that was checked and did not pass."""
+    """Return the result of the gate for each run with its lines: what did not pass, and notes."""
     blocks = []
     for name, result in results.items():
         head = f"Gate {result.word}" + (f"  {plain(name)}" if len(results) > 1 else "")

@@ -302,7 +302,7 @@ class Log:
         values = values if metric.scale == 1.0 else values * metric.scale
         values = values if metric.offset == 0.0 else values + metric.offset  # adding 0 would turn -0 into 0
         estimator = self._estimator(key, metric, values)
-        least = arrays.of(metric.name, estimator, metric.aggregation, values)
+        least = arrays.rounding_of(metric.name, estimator, metric.aggregation, values)
         return Series(
             name=metric.name,
             raw=metric.called(key),

@@ -221,7 +221,7 @@ def _series(records: Sequence[Measured]) -> dict[str, Series]:
             values=values,
             unit=unit(name),
             # Computed in float64 from log-probs of float32.
-            resolution=Resolution(rounding=arrays.of(name, estimator, None, values)),
+            resolution=Resolution(rounding=arrays.rounding_of(name, estimator, None, values)),
             estimator=estimator,
             how="computed",
         )

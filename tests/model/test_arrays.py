@@ -191,13 +191,15 @@ def test_one_rounding_among_zeros_is_a_zero():
 
 
 def test_half_a_square_of_rounding_is_far_smaller_than_rounding():
-    assert arrays.of_kl("k2", arrays.LOG_RATIO) < 1e-12 < arrays.of_kl("k3", arrays.LOG_RATIO)
+    assert arrays.rounding_of_kl("k2", arrays.LOG_RATIO) < 1e-12 < arrays.rounding_of_kl("k3", arrays.LOG_RATIO)
     assert not series("approx_kl", 1e-10, 0.0, framework="trl-ppo").at(0)[0]
 
 
 def test_the_log_probs_of_a_whole_answer_are_held_more_coarsely():
     nothing = np.zeros(0)
-    assert arrays.of("ref_kl", "k1", "sum over tokens", nothing) > arrays.of("ref_kl", "k1", None, nothing)
+    assert arrays.rounding_of("ref_kl", "k1", "sum over tokens", nothing) > arrays.rounding_of(
+        "ref_kl", "k1", None, nothing
+    )
 
 
 def test_numbers_a_float32_bit_apart_are_the_same():

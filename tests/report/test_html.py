@@ -24,7 +24,7 @@ from ppo_doctor.report.html import key_steps
 from ppo_doctor.report.html_markup import el, text
 from ppo_doctor.report.html_plots import exhibits
 from ppo_doctor.report.phrases import apart, gravity
-from ppo_doctor.report.plots import speaks_of
+from ppo_doctor.report.plots import bound_applies
 from ppo_doctor.report.summary import KeyStep, Row, Table, summarize
 
 from .cases import CASES, CONSTANT, FLAT_GROUPS, FLAT_LOSS, NOTHING_TO_LEARN, RIVAL, ZERO, counted, hostile, unhealthy
@@ -406,9 +406,9 @@ def test_a_metric_within_a_phrase_is_found() -> None:
 
 def test_a_bound_of_a_derived_quantity_is_drawn_only_where_the_log_bears_it_out() -> None:
     held = a_run().series["loss"]
-    assert speaks_of(counted("loss", "==", 0.0, 401, 401, 12, metric="change"), held)
-    assert not speaks_of(counted("loss", "==", 0.0, 180, 180, 12, metric="change"), held)
-    assert speaks_of(counted("loss", ">", 9.0, 1, 1, 12), held)
+    assert bound_applies(counted("loss", "==", 0.0, 401, 401, 12, metric="change"), held)
+    assert not bound_applies(counted("loss", "==", 0.0, 180, 180, 12, metric="change"), held)
+    assert bound_applies(counted("loss", ">", 9.0, 1, 1, 12), held)
 
 
 def test_names_in_a_formula_find_their_series() -> None:

@@ -1,4 +1,4 @@
-"""The fifth view: the lines of a log around each number, without secrets and control characters."""
+"""The view "Source": the lines of a log around each number, without secrets and control characters."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     Placed: TypeAlias = tuple[Finding, Evidence, SourceRef]
 
-#: Lines of text; other containers have records, but no lines to show.
+#: Containers with lines of text; others have only records.
 TEXT = frozenset({"jsonl", "json", "csv", "console", "notebook"})
-#: Bytes of one line that are shown; a document on one line can be megabytes long.
+#: The most bytes of a line that are shown; a document on one line may have megabytes.
 LONGEST = 1 << 16
 _PAIR = re.compile(
     r"""(?P<quote>["']?)(?P<key>[A-Za-z_][\w.\-/]{0,80})(?P=quote)\s*[:=]\s*"""
@@ -41,10 +41,10 @@ _PAIR = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """Lines of a file by number, or why there are none."""
+    """Numbered lines of a file, or the reason why there are none."""
 
     lines: tuple[tuple[int, str], ...] = ()
-    #: names of the columns, where the file is a table
+    #: the names of the columns if the file is a table
     names: tuple[str, ...] = ()
     because: str = ""
 
@@ -67,8 +67,8 @@ def excerpt(place: SourceRef, sources: tuple[SourceSummary, ...], *, before: int
 
 def _lines(path: str, first: int, last: int) -> tuple[tuple[int, str], ...]:
     upto = takewhile(lambda numbered: numbered[0] <= last, Source(path).numbered())
-    held = dropwhile(lambda numbered: numbered[0] < first, upto)
-    return tuple((number, hidden(line[:LONGEST].decode("utf-8", "replace"))) for number, line in held)
+    wanted = dropwhile(lambda numbered: numbered[0] < first, upto)
+    return tuple((number, hidden(line[:LONGEST].decode("utf-8", "replace"))) for number, line in wanted)
 
 
 def _names(path: str) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ def hidden(line: str) -> str:
 def _pair(match: re.Match[str]) -> str:
     value = match["value"]
     quote = value[:1] if value[:1] in "\"'" else ""
-    # A number is a secret under fewer keys than a text: "max_tokens": 512 is none.
+    # Fewer keys make a number a secret than a text: "max_tokens": 512 is not one.
     number = None if quote else _number(value)
     if redact(match["key"], value.strip("\"'") if number is None else number) != REDACTED:
         return match[0]
@@ -101,9 +101,9 @@ def _number(value: str) -> float | None:
 
 
 _DELIMITERS = re.compile(r"[,\t;]")
-#: Columns of a line's number, and characters of the line in question that are shown.
+#: The columns of a line number, and the most characters of a line that are shown.
 NUMBER, PLACES_LONGEST = 7, 4000
-#: Lines read below a place at least: the keys of a record in indented JSON or a console box are below its first line.
+#: The least lines read after a place in indented JSON or a console box, whose keys follow the first line of the record.
 BELOW = 80
 
 
@@ -120,7 +120,7 @@ class Places(Subject):
         ]
 
     def page(self, key: str, frame: Frame) -> list[Line]:
-        """Return the lines around a place; slow, because the log is read up to it."""
+        """Return the lines around a place; this is slow, because the log is read up to it."""
         entry = self._entry(key)
         if entry is None:
             return nothing(frame, "No number of this report stands at a place in a log.")
@@ -149,8 +149,8 @@ class Places(Subject):
     def of_cause(self, cause: RankedCause) -> str:
         """Return the row of a cause's evidence with the most weight, empty if none has a place."""
         rules = [entry.finding for entry in in_favour(cause)]
-        found = sorted((e for e in self._placed() if e[0].rule in rules), key=lambda e: rules.index(e[0].rule))
-        return _key(*found[0]) if found else ""
+        entries = sorted((e for e in self._placed() if e[0].rule in rules), key=lambda e: rules.index(e[0].rule))
+        return _key(*entries[0]) if entries else ""
 
     def of_rule(self, rule: str) -> str:
         """Return the row of a finding's first evidence, empty if none has a place."""
@@ -158,8 +158,8 @@ class Places(Subject):
 
     def _placed(self) -> list[Placed]:
         findings = sorted(self._session.diagnosis.findings, key=lambda f: (f.status != "fired", f.severity.rank))
-        held = [(f, e, e.source) for f in findings for e in f.evidence if e.source is not None and e.source.line]
-        return list({_key(*entry): entry for entry in reversed(held)}.values())[::-1]
+        entries = [(f, e, e.source) for f in findings for e in f.evidence if e.source is not None and e.source.line]
+        return list({_key(*entry): entry for entry in reversed(entries)}.values())[::-1]
 
     def _entry(self, key: str) -> Placed | None:
         return next((entry for entry in self._placed() if _key(*entry) == key), None)
@@ -183,27 +183,27 @@ def _places_lines(finding: Finding, evidence: Evidence, place: SourceRef, width:
     return (head, (Span(f"    {short}", "dim"),))
 
 
-def _excerpt(page: Page, held: Excerpt, place: SourceRef, frame: Frame) -> None:
-    if held.because:
-        page.add(flowing(held.because))
+def _excerpt(page: Page, shown: Excerpt, place: SourceRef, frame: Frame) -> None:
+    if shown.because:
+        page.add(flowing(shown.because))
         return
-    if held.lines and held.lines[-1][0] < (place.line or 0):
+    if shown.lines and shown.lines[-1][0] < (place.line or 0):
         page.add(f"The file ends before line {place.line}: it has changed since it was read.")
     width = max(frame.width - NUMBER - 1, 8)
     wanted = keys_of(place)
-    for number_, text in held.lines:
-        ours = number_ == place.line
-        head = Span(f"{'▶' if ours else ' '}{number_:>{NUMBER - 1}} ", "bold yellow" if ours else "dim")
-        # The keys of a record that goes over several lines stand below its first.
+    for number_, text in shown.lines:
+        at_place = number_ == place.line
+        head = Span(f"{'▶' if at_place else ' '}{number_:>{NUMBER - 1}} ", "bold yellow" if at_place else "dim")
+        # If a record has several lines, its keys follow the first line.
         here = [key for key in wanted if _places_pair(key).search(text)] if number_ > (place.line or 0) else []
         wanted = [key for key in wanted if key not in here]
-        if ours or here:
-            found = folded([marked(text, keys_of(place), held.names if ours else ())], width)
-            heads = [head, *[Span(" " * (NUMBER + 1))] * (len(found) - 1)]
-            page.lines += [(first, *line) for first, line in zip(heads, found, strict=True)]
+        if at_place or here:
+            lines = folded([marked(text, keys_of(place), shown.names if at_place else ())], width)
+            heads = [head, *[Span(" " * (NUMBER + 1))] * (len(lines) - 1)]
+            page.lines += [(first, *line) for first, line in zip(heads, lines, strict=True)]
         else:
             page.lines.append((head, Span(cut(plain(text.replace("\t", " "), PLACES_LONGEST), width), "dim")))
-        if ours and (held.names or any(_places_pair(key).search(text) for key in wanted)):
+        if at_place and (shown.names or any(_places_pair(key).search(text) for key in wanted)):
             wanted = []
 
 
@@ -232,8 +232,8 @@ def _values(text: str, keys: Sequence[str], names: Sequence[str]) -> list[tuple[
         cells = list(pairwise(starts))
         wanted = [cells[i] for i, name in enumerate(names) if name in keys and i < len(cells)]
         return [(start, end - 1) for start, end in wanted] if len(cells) == len(names) and '"' not in text else []
-    found = sorted((match.start(), match.end()) for key in keys if (match := _places_pair(key).search(text)))
-    return [pair for i, pair in enumerate(found) if i == 0 or pair[0] >= found[i - 1][1]]
+    pairs = sorted((match.start(), match.end()) for key in keys if (match := _places_pair(key).search(text)))
+    return [pair for i, pair in enumerate(pairs) if i == 0 or pair[0] >= pairs[i - 1][1]]
 
 
 def _places_pair(key: str) -> re.Pattern[str]:

@@ -111,7 +111,7 @@ class Area:
     def dot_down(self, value: float) -> int:
         """Return the row of dots of a value, from the top."""
         low, high, at = (math.log10(v) if self.axis.log else v for v in (self.axis.low, self.axis.high, value))
-        # Quarters: the span of two numbers near the greatest float is not a float.
+        # Divided by 4, because the difference of two numbers near the greatest float overflows.
         return _within(1 - (at / 4 - low / 4) / (high / 4 - low / 4), self.height * DOWN)
 
 

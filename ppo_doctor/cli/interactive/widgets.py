@@ -145,11 +145,11 @@ class Split(Vertical):
     """A search field above a list, next to a page and, on wide screens, a pane for plots."""
 
     class Resized(Message):
-        """The panes have other sizes now."""
+        """The sizes of the panes have changed."""
 
     def __init__(self, *, ascii_signs: bool, id: str, listed: bool = True) -> None:
         super().__init__(id=id, classes="split")
-        #: False where there is only one page, and nothing to choose from
+        #: False if there is only one page and thus no list
         self.listed = listed
         self.choices = Choices(ascii_signs=ascii_signs)
         self.page = Pane(ascii_signs=ascii_signs)
