@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model.diagnosis import Diagnosis
     from ppo_doctor.model.run import Run
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["__version__", "analyze", "load_run"]
 
 

@@ -129,7 +129,7 @@ def summary(**more: Any) -> RunSummary:
 
 def diagnosis(findings: tuple[Finding, ...], **more: Any) -> Diagnosis:
     values: dict[str, Any] = {
-        "tool_version": "0.1.0",
+        "tool_version": "0.2.0",
         "run": summary(),
         "verdict": "healthy",
         "verdict_because": "The reward (reward_mean) rises: 0.1 → 0.9",
