@@ -54,11 +54,13 @@ def least_sweep(path: Path) -> Job:
     from ppo_doctor.model.run import SourceRef
 
     run = read_run(str(_logs(path)[0]), Request())
-    told, view = diagnose(run, load_pack()), RunView(run)
+    diagnosis, view = diagnose(run, load_pack()), RunView(run)
     values = next(iter(run.series.values())).values
     with np.errstate(all="ignore"):
-        quantities = sum(view.get(f"{kind}.{name}") is not None for name in STATISTICS for kind in ("series", "fact"))
-    findings = [(_fields(f), [(_fields(e), e.source and _fields(e.source)) for e in f.evidence]) for f in told.findings]
+        quantities = sum(view.get(name) is not None for name in STATISTICS)
+    findings = [
+        (_fields(f), [(_fields(e), e.source and _fields(e.source)) for e in f.evidence]) for f in diagnosis.findings
+    ]
 
     def job() -> int:
         made = 0
