@@ -40,7 +40,7 @@ schemas: $(STAMP)
 
 # mypy uses one core and runs beside the tests.
 test: $(STAMP) lint schemas
-	$(MAKE) --jobs 2 types tests
+	@$(MAKE) --no-print-directory --jobs 2 types tests
 
 .PHONY: tests
 tests: $(STAMP)
