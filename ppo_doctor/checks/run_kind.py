@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.checks.statistics import statistic, ways
-from ppo_doctor.model.arrays import finite_of
+from ppo_doctor.model.arrays import GAUSSIAN_ENTROPY, finite_of
 from ppo_doctor.model.kinds import FACETS, Facet, SampleKind, Witness
 from ppo_doctor.model.run import CONDITION, Fact
 from ppo_doctor.trainers import detection
@@ -126,8 +126,8 @@ _ACTIONS: tuple[tuple[str, int], ...] = (
     (r"procgen", 15),
     (r"\bale/|noframeskip|minatar", 18),
 )
-#: Entropy (nats) per dimension of a Gaussian of deviation 1, and tolerance of the first entropy, as a share.
-_UNIT_GAUSSIAN, _NEAR = 0.5 * math.log(2 * math.pi * math.e), 0.005
+#: Tolerance of the first entropy, as a share.
+_NEAR = 0.005
 #: Fewest records with an entropy below this share of the highest: a density's would pass 0.
 _SEVERAL, _SPENT = 5, 0.03
 #: Numbers of discrete actions, and dimensions of Gaussian actions, that are usual.
@@ -256,7 +256,7 @@ def _of_first_entropy(view: RunView) -> Iterator[Witness]:
         return
     first, most = float(values[0]), float(values.max())
     choices = next((n for n in _CHOICES if abs(first / math.log(n) - 1) < _NEAR), None)
-    dimensions = next((d for d in _DIMENSIONS if abs(first / (_UNIT_GAUSSIAN * d) - 1) < _NEAR), None)
+    dimensions = next((d for d in _DIMENSIONS if abs(first / (GAUSSIAN_ENTROPY * d) - 1) < _NEAR), None)
     if choices is not None and dimensions is not None:  # ambiguous, as ln 17 and two Gaussians
         return
     if choices is not None and most <= math.log(choices) * (1 + _NEAR):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, SupportsInt
 import numpy as np
 
 from ppo_doctor.checks.statistics import statistic
-from ppo_doctor.model.arrays import distinct, median, ranks, span_medians
+from ppo_doctor.model.arrays import GAUSSIAN_ENTROPY, distinct, median, ranks, span_medians
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import CONDITION, SINGLE, Fact, Series
 
@@ -30,8 +30,6 @@ CURVED = 0.7
 COARSE = 0.01
 #: Scatter that stands for 0 in divisions.
 SMALLEST = 1e-300
-#: Entropy (nats) of a Gaussian with a deviation of 1.
-GAUSSIAN_ENTROPY = 0.5 * math.log(2 * math.pi * math.e)
 #: Median of |difference| → deviation of single values, for Gaussian noise.
 GAUSSIAN = 1.4826 / math.sqrt(2)
 

@@ -71,7 +71,7 @@ class Name:
 _Meaning = tuple[frozenset[str], tuple[str, ...]]
 _REMARK = re.compile(r"@\w+$|(?<=[a-z])_v\d+$|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
 _SEPARATOR = re.compile(r"[/|:.@>\\]|__")
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 #: A word; digits are ignored except in estimators such as k3 and in Adam's betas.
 _WORD = re.compile(r"(?:k[123]|beta[12])(?![a-z0-9])|[a-z]+")
 
@@ -106,7 +106,7 @@ def _is_quantity(concepts: frozenset[str]) -> bool:
 @lru_cache(maxsize=1 << 14)
 def _part(part: str) -> _Meaning:
     """Return the concepts and unknown words of a part of a key between two separators."""
-    return _meanings(_WORD.findall(_CAMEL.sub(" ", part).lower()))
+    return _meanings(_WORD.findall(CAMEL.sub(" ", part).lower()))
 
 
 def _meanings(words: list[str]) -> _Meaning:
@@ -277,7 +277,7 @@ def role_of(key: str, *, loosely: bool = False) -> str | None:
     Roles in `OPEN_ARRAYS` leave several possibilities. `loosely` ignores unknown words.
     """
     spelled = _SYMBOL.sub(lambda match: SYMBOLS[match[0]], SHAPE.sub("", key))
-    name, counted = parse(spelled), parse(NUMBERED.sub("id", _CAMEL.sub("_", spelled)))
+    name, counted = parse(spelled), parse(NUMBERED.sub("id", CAMEL.sub("_", spelled)))
     uncounted = Name(key=key, concepts=counted.concepts - COUNTED, groups=counted.groups, unknown=counted.unknown)
     parsed = (name, counted, uncounted)
     roles = [None if each.unknown and not loosely else _phrase_of(each, _ARRAYS) for each in parsed]

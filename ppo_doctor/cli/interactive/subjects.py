@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -132,7 +133,7 @@ class Copy:
     text: str
 
 
-class Subject:
+class Subject(ABC):
     """One of the five views of a report."""
 
     #: the word on its tab
@@ -148,18 +149,18 @@ class Subject:
         del query, width
         return []
 
+    @abstractmethod
     def page(self, key: str, frame: Frame) -> list[Line]:
         """Return the page about an entry; the key is empty if there is none."""
-        raise NotImplementedError
 
     def plots(self, key: str, frame: Frame) -> list[Line]:
         """Return the plots of an entry for a separate pane; none if the view has no plots."""
         del key, frame
         return []
 
+    @abstractmethod
     def copies(self, key: str) -> Sequence[Copy]:
         """Return what can be copied from the page about an entry."""
-        raise NotImplementedError
 
 
 #: Most columns of prose: the start of the next line is hard to find after longer ones.

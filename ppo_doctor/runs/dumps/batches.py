@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 #: Rows of different lengths are joined in memory if they have at most this many elements.
 MOST_JOINED = 1 << 26
-_LOG_PROBS = ("log_prob", "old_log_prob", "rollout_log_prob", "ref_log_prob")
+#: Roles of log-probs, the trained policy's first.
+LOG_PROBS = ("log_prob", "old_log_prob", "rollout_log_prob", "ref_log_prob")
 #: Roles whose tensors may hold one value per sequence, which then applies to all of its tokens.
 SPREAD = ("advantages", "advantages_raw", "mask", "sample_mask", "rewards")
 
@@ -71,7 +72,7 @@ def batch_of(archive: Archive) -> Batch:
         if (unused := [name for name in list(named)[1:] if name != prompt])
     ]
     first = {role: next(iter(named.items())) for role, named in grouped.items()}
-    lengths = next((tuple(t.size for t in first[r][1]) for r in _LOG_PROBS if r in first), ())
+    lengths = next((tuple(t.size for t in first[r][1]) for r in LOG_PROBS if r in first), ())
     joined = {role: _joined(name, rows) for role, (name, rows) in first.items()}
     fitted, misfits = _fitted(joined, lengths)
     notes += [Note(text=text, source=source) for text in misfits]
@@ -101,10 +102,10 @@ def _joined(name: str, rows: list[Tensor]) -> Tensor:
 
 def _fitted(joined: Mapping[str, Tensor], lengths: tuple[int, ...]) -> tuple[dict[str, Tensor], list[str]]:
     """Return the tensors, spread to the shape of the log-probs where possible, and a text for each misfit."""
-    base = next((joined[role] for role in _LOG_PROBS if role in joined), None)
+    base = next((joined[role] for role in LOG_PROBS if role in joined), None)
     fitted, misfits = dict(joined), []
     for role, tensor in joined.items():
-        if base is None or role not in (*_LOG_PROBS, *SPREAD, "entropy", "kept_mass") or tensor.size == base.size:
+        if base is None or role not in (*LOG_PROBS, *SPREAD, "entropy", "kept_mass") or tensor.size == base.size:
             continue
         spread = _per_token(tensor, base, lengths) if role in SPREAD else None
         if spread is not None:

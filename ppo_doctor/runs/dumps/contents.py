@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppo_doctor.readers.tensors.naming import roles_of, without_row
+from ppo_doctor.runs.dumps.batches import LOG_PROBS
 from ppo_doctor.runs.dumps.relations import (
     MOST_ARRAYS,
     Assignments,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Bools = npt.NDArray[np.bool_]
 
-_LOG_PROBS = ("log_prob", "old_log_prob", "rollout_log_prob", "ref_log_prob")
 #: Roles of counts and numbers, which fractions cannot have.
 _COUNTS = frozenset({"epoch", "minibatch", "step", "update", "version", "trained_version", "group"})
 
@@ -84,7 +84,7 @@ def roles_in(archive: Archive, overrides: Mapping[str, str] | None = None) -> di
 def _base(archive: Archive, roles: Mapping[str, str | None]) -> Tensor | None:
     """Return a tensor with the shape of samples: log-probs if any are known, else advantages, else None."""
     known = {roles.get(name): t for name, t in archive.tensors.items() if t.shape and t.size}
-    return next((known[role] for role in (*_LOG_PROBS, "advantages", "advantages_raw") if role in known), None)
+    return next((known[role] for role in (*LOG_PROBS, "advantages", "advantages_raw") if role in known), None)
 
 
 def _impossible(dump: Dump) -> Assignments:

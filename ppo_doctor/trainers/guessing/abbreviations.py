@@ -23,7 +23,7 @@ from ppo_doctor.trainers.guessing.weights import (
     MOST_WORDS,
     SINGLE_LETTER,
 )
-from ppo_doctor.trainers.names import metric_meant, spelled, spelled_out
+from ppo_doctor.trainers.names import CAMEL, metric_meant, spelled, spelled_out
 from ppo_doctor.trainers.vocabulary import english
 
 #: spelling → concepts that it may stand for → cost. Concepts are those of `vocabulary`, and "gain" (an objective, whose
@@ -244,7 +244,6 @@ _TWO_CRITICS = re.compile(r"(?<![a-z])l?_?q(f|_)?[12](?!\d)")
 _PART = re.compile(r"[/|:.@>\\()\[\]{} ]+|__")
 #: Capitals that are a word before a small letter: "EVc", "KLo".
 _SHORT = re.compile(r"(?<![A-Za-z])(EV(?!al)|KL|LR|GN)(?=[a-z])")
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD = re.compile(r"k[123](?![a-z0-9])|(?<![a-z])r(?:2(?![0-9])|_sq(?![a-z]))|[a-z]+")
 
 
@@ -256,7 +255,7 @@ def words_of(key: str) -> tuple[tuple[str, ...], ...]:
     text = _SYMBOL.sub(lambda sign: _SIGNS[sign[0]], text)
     text = "".join(_latin(c) for c in unicodedata.normalize("NFKD", text))
     parts = [
-        tuple(word.replace("_", "") for word in _WORD.findall(_CAMEL.sub(" ", part).lower()))
+        tuple(word.replace("_", "") for word in _WORD.findall(CAMEL.sub(" ", part).lower()))
         for part in _PART.split(text)
     ]
     return tuple(words for words in parts if words)

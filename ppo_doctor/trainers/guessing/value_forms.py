@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.model.arrays import GAUSSIAN_ENTROPY
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.trainers.guessing.weights import LEAST_RECORDS, SMOOTHING, TEMPER, UNUSUAL_RUNS
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 #: Columns that are none of the metrics counted.
 OTHER = "other"
-#: Entropy of a normal distribution with a deviation of 1, in nats.
-_UNIT_GAUSSIAN = 0.5 * math.log(2 * math.pi * math.e)
 
 #: property → classes of a column that has them: metric → property → class → weighted number of columns
 Counts = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -108,7 +107,7 @@ def _fresh(n: Numbers) -> float:
         abs(start / math.log(k) - 1) < 0.015 or abs(start / math.log2(k) - 1) < 0.005 for k in range(2, 33)
     ):
         return 1.0
-    each = ((start / k - _UNIT_GAUSSIAN, 0.0006 / k) for k in range(1, 9))
+    each = ((start / k - GAUSSIAN_ENTROPY, 0.0006 / k) for k in range(1, 9))
     return 2.0 * any(abs(log * 10 - round(log * 10)) < 10 * room and -3 < log < 1 for log, room in each)
 
 
