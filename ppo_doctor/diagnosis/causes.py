@@ -71,8 +71,9 @@ def account(
     """Return the account of a cause, or None if an answer rules it out or none of its `needs` was answered yes.
 
     If a proof of the cause was answered yes, and `odd` (a check that no other cause explains) is among its proofs or
-    needs, no answer rules it out. If the proof was observed in the running script, only another proof does. A check whose evidence is from one of the `guessed` keys weighs as usual but proves
-    nothing, unless it is about non-finite numbers, which are a fault whatever the metric is.
+    needs, no answer rules it out. If the proof was observed in the running script, only another proof does. A check
+    whose evidence is from one of the `guessed` keys weighs as usual but proves nothing, unless it is about non-finite
+    numbers, which are a fault whatever the metric is.
     """
     if cause.needs and not any(_fired(findings, name) for name in cause.needs):
         return None
