@@ -18,6 +18,7 @@ import numpy as np
 from ppo_doctor.checks.run_kind import never_logged, not_for
 from ppo_doctor.checks.run_view import inputs, metrics_wanted, takes_a_log
 from ppo_doctor.model.arrays import median
+from ppo_doctor.model.metrics import OBSERVED
 from ppo_doctor.model.rules import OPERATORS, Evidence, Finding
 from ppo_doctor.model.run import SINGLE, Fact, Series
 
@@ -246,9 +247,14 @@ def check(view: RunView, rule: Rule) -> Finding:
     missing = tuple([quantity for quantity in rule.needs if view.get(quantity) is None])
     if missing:
         return _missing(view, rule, missing)
-    from_tensors = rule.min_points_tensor is not None and FROM_TENSORS in view.run.facts
-    least = rule.min_points_tensor if from_tensors else rule.min_points
+    exact = rule.min_points_tensor is not None and _is_measured(view)
+    least = rule.min_points_tensor if exact else rule.min_points
     return _conclude(rule, [_answer(view, clause, least or 0) for clause in rule.when])
+
+
+def _is_measured(view: RunView) -> bool:
+    """Return whether the metrics of a run were computed from tensors: of its dumps, or in its running script."""
+    return FROM_TENSORS in view.run.facts or not OBSERVED.isdisjoint(view.run.series)
 
 
 def _answer(view: RunView, clause: Clause, least: int) -> Answer:

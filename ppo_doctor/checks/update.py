@@ -42,6 +42,20 @@ def updates_planned(view: RunView) -> Fact | None:
     return None if planned is not None and planned.how == "default" and counters.refuted(view) else planned
 
 
+@statistic("passes+ppo_epochs")
+def passes_missing(view: RunView) -> Series | None:
+    """Return by how many passes over its samples each observed update stayed below the configured epochs.
+
+    None if a target KL is configured, because an early stop leaves passes out on purpose.
+    """
+    passes, epochs = view.run.series.get("passes"), view.given("ppo_epochs")
+    if passes is None or epochs is None or view.given("target_kl"):
+        return None
+    says = f"{epochs:g} epochs are configured, less '{passes.raw}'"
+    values = epochs - passes.values
+    return dataclasses.replace(passes, name="passes_missing", values=values, unit="passes", how="computed", says=says)
+
+
 @statistic("optimizer_steps", "ppo_epochs+num_minibatches")
 def updates_effective(view: RunView) -> Fact | None:
     """Return K: observed, else configured, else by the trainer's defaults."""

@@ -80,7 +80,7 @@ class Rule:
     proof: str | None = None
     #: smallest number of finite records; 0 if the conditions need none
     min_points: int = 5
-    #: the same for records computed from tensors; None: `min_points`
+    #: the same for records computed from tensors, of dumps or in a running script; None: `min_points`
     min_points_tensor: int | None = None
     #: does not apply to runs with one optimizer step per batch
     not_when_single_update: bool = False
