@@ -45,6 +45,11 @@ class CodePlace:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
 
+    @property
+    def says(self) -> str:
+        """Return the place with its function and text: "train.py:205 in update: loss = surrogate.mean()"."""
+        return f"{self}{f' in {self.function}' if self.function else ''}{f': {self.text}' if self.text else ''}"
+
 
 @frozen(eq=False)
 class Axis:

@@ -99,9 +99,9 @@ class Log:
     numbered: bool = field(default=False, init=False)
 
     def copy(self) -> Log:
-        """Return a copy with lists of its own."""
-        lists = {"tables": list(self.tables), "notes": list(self.notes), "embedded": list(self.embedded)}
-        return replace(self, places=dict(self.places), **lists)
+        """Return a copy with lists and places of its own."""
+        tables, notes, embedded = list(self.tables), list(self.notes), list(self.embedded)
+        return replace(self, tables=tables, notes=notes, embedded=embedded, places=dict(self.places))
 
     def extend(self, other: Log) -> None:
         """Append the records, notes and settings of the next file of the same run."""
