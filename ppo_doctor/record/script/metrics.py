@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppo_doctor.record.script.graph import stack_of
-from ppo_doctor.record.script.places import Place, Stack, assignment_line, constant_line, loop_line
+from ppo_doctor.record.script.mode import indexed
+from ppo_doctor.record.script.places import Place, Stack, assignment_line, constant_line, loop_line, rate_line
 from ppo_doctor.record.script.ratios import ONE
 from ppo_doctor.record.script.steps import RatioSeen, Step
 from ppo_doctor.record.update import of_minibatches
@@ -26,6 +27,8 @@ DISTINCT = 0.9
 #: Fewest samples and pairs from which a correlation is computed, and the one of old log-probs that shows that samples
 #: and log-probs stand in the same order.
 FEWEST, SAME_ORDER = 16, 0.99
+#: How many times the samples of a minibatch a rollout has at least if it is not one minibatch.
+WHOLE = 1.5
 _CLIP = re.compile(r"(?i)clip|eps")
 _RATE = re.compile(r"(?i)lr|rate|alpha")
 _NORM = re.compile(r"(?i)norm|grad|clip")
@@ -49,7 +52,8 @@ class UpdateSeen:
     trained_before: frozenset[int]
     #: the inputs of the rollouts before this update's, the latest last
     rollouts: tuple[frozenset[int], ...]
-    last_began: bool = True
+    #: whether its end was seen
+    whole: bool = True
 
     def ratios(self) -> list[RatioSeen]:
         """Return the ratios of all minibatches."""
@@ -178,23 +182,36 @@ def _of_samples(seen: UpdateSeen) -> dict[str, float]:
     trained = [self_rows for step in seen.steps if len(self_rows := seen.rows(step, graded=True))]
     counts = Counter(np.concatenate(trained).tolist())
     per_sample = _per_step(seen)
-    numbers["passes"] = float(np.median(list(counts.values()))) / per_sample
+    if seen.whole:
+        numbers["passes"] = float(np.median(list(counts.values()))) / per_sample
     rows, rollout = set(counts), seen.rollout_rows()
     tokens = any(each.tokens for step in seen.steps for each in step.trained)
     if rollout and len(rows & rollout) > 0.5 * len(rows):
-        numbers["rollout_trained"] = len(rows & rollout) / len(rollout)
+        if seen.whole:
+            numbers["rollout_trained"] = len(rows & rollout) / len(rollout)
         numbers["rollout_lag"] = 0.0
     elif rollout and not tokens:
         lags = [n for n, each in enumerate(reversed(seen.rollouts), 1) if len(rows & each) > 0.5 * len(rows)]
         if lags:
             numbers["rollout_lag"] = float(lags[0])
         numbers["inputs_unseen"] = 1 - len(rows & rollout.union(*seen.rollouts)) / len(rows)
+    alike = _alike(seen, trained, len(rollout))
+    if alike is not None:
+        numbers["minibatches_alike"] = alike
     if seen.trained_before:
         numbers["samples_trained_before"] = len(rows & seen.trained_before) / len(rows)
     correlation = _advantage_correlation(seen)
     if correlation is not None:
         numbers["advantage_repeat_corr"] = correlation
     return numbers
+
+
+def _alike(seen: UpdateSeen, trained: Sequence[np.ndarray[Any, Any]], rollout: int) -> float | None:
+    """Return the share of minibatches with the samples of the one before, None if a minibatch is the whole batch."""
+    sets = [set(rows.tolist()) for rows in trained]
+    if len(sets) < 2 or rollout < WHOLE * max(map(len, sets)):
+        return None
+    return sum(a == b for a, b in zip(sets, sets[1:], strict=False)) / (len(sets) - 1)
 
 
 def _per_step(seen: UpdateSeen) -> float:
@@ -276,8 +293,9 @@ def places_of(seen: UpdateSeen, session: Session) -> dict[str, Place]:
     found["surrogate_broadcast"] = found["advantage_repeat_corr"] = product
     if any(each.nodes.sense < 0 for each in ratios):
         found["policy_pull"] = stack_of(ratios[0].nodes.difference)
-    chain = next((session.operations.chain(each.nodes.factor) for each in ratios), [])
-    found["advantage_repeat_corr"] = next((place for _, place, _ in reversed(chain) if place), product)
+    made_by = next((each.made_by for each in ratios), ())
+    found["advantage_repeat_corr"] = indexed(made_by) or product
+    found["surrogate_broadcast"] = next((each.column for each in ratios if each.column), product)
     clamp = next((stack_of(each.nodes.clamp) for each in ratios if each.nodes.clamp is not None), None)
     found["clip_bounds_swapped"] = clamp
     found |= _step_places(seen, session, clamp)
@@ -332,19 +350,22 @@ def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dic
     first = seen.steps[0]
     config = session.config
     files = session.own_files()
+    rate = rate_line(files) if len({step.learning_rate for step in seen.steps} | {config.get("learning_rate")}) > 1 else None
     made = next((place for optimizer, place in reversed(session.optimizers()) if place), None)
     backward = next((step.backward_place for step in seen.steps if step.backward_place), None)
     clip_after = next((p for step in seen.steps for name, p in step.events if name == "clip" and _clipped_early(step)), None)
     temperature = _temperature(seen)
-    trained = next((each.place for step in seen.steps for each in step.trained if each.weight in seen.entries), None)
+    entered = [each for step in seen.steps for each in step.trained if each.weight in seen.entries]
+    trained = next((each.place for each in entered), None)
+    taken = next((each.taken for each in entered if each.taken), None) or trained
     line = session.places.resolve(backward) if backward else None
     sampled = [n for step in seen.steps for code, n in step.sampled_at if line is not None and code.co_filename == line.file]
     loop = loop_line(line, sampled) if line is not None else None
     found: dict[str, Place | Stack | None] = {
         "config.clip_range": _constant(files, config.get("clip_range"), _CLIP) or clamp,
         "config.max_grad_norm": _constant(files, config.get("max_grad_norm"), _NORM) or session.clip_place(),
-        "learning_rate": session.scheduler_place() or _constant(files, first.learning_rate, _RATE) or made,
-        "optimizer_params_matched": made,
+        "learning_rate": session.scheduler_place() or rate or _constant(files, first.learning_rate, _RATE) or made,
+        "optimizer_params_matched": session.orphaned_place() or made,
         "update_norm": made,
         "changed_fraction": operations.cast_at or made,
         "weights_rounded_away": operations.cast_at or made,
@@ -359,9 +380,10 @@ def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dic
         "dropout_active": next((step.dropout_place for step in seen.steps if step.dropout_place), None),
         "sampling_temperature": temperature[1] if temperature else None,
         "inputs_unseen": trained,
-        "rollout_lag": trained,
-        "rollout_trained": trained,
-        "samples_trained_before": trained,
+        "rollout_lag": taken,
+        "rollout_trained": taken,
+        "minibatches_alike": taken,
+        "samples_trained_before": taken,
         "value_target_with_gradient": next((s.value_target for s in seen.steps if s.value_target), None),
         "value_broadcast": next((s.value_place for s in seen.steps if s.value_place), None),
     }

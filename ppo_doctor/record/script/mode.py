@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +49,8 @@ _DIVIDE = frozenset(("div", "__truediv__", "true_divide", "divide", "div_", "__i
 _MULTIPLY = frozenset(("mul", "__mul__", "__rmul__", "multiply"))
 _NEGATE = frozenset(("neg", "__neg__", "negative"))
 _CLAMP = frozenset(("clamp", "clip"))
+_INDEXING = frozenset(("__getitem__", "index_select", "split", "chunk", "gather", "take", "unbind", "narrow"))
+_SHAPING = frozenset(("reshape", "view", "unsqueeze", "__getitem__"))
 _NORMALISED = frozenset(("log_softmax", "softmax", "logsumexp", "cross_entropy"))
 _DETACH = frozenset(("detach", "detach_"))
 #: Most coordinates of an input by which samples are told apart, and most samples of one call.
@@ -81,7 +84,10 @@ class Operations:
         self._network: dict[int, weakref.ref[Any]] = {}
         #: results without a gradient in the present training pass, with their inputs and lines
         self._made: dict[tuple[int, int], tuple[Tensor, str, Stack, tuple[Any, ...]]] = {}
-        self.operands: dict[Any, tuple[Tensor, Tensor]] = {}
+        #: memory of columns → the line that made them columns
+        self._columns: dict[int, Stack] = {}
+        #: parameter → how many optimizers there were, and the line, when it was initialised
+        self.initialised: dict[int, tuple[int, Stack]] = {}
         self.frozen_at: Stack = ()
         self.cast_at: Stack = ()
         self.detached_at: Stack = ()
@@ -96,7 +102,6 @@ class Operations:
     def new_step(self) -> None:
         """Forget what concerns one training pass only."""
         self._made.clear()
-        self.operands.clear()
         if len(self._network) > MOST_KNOWN:
             self._network = {key: ref for key, ref in self._network.items() if ref() is not None}
 
@@ -114,6 +119,12 @@ class Operations:
         graded = torch.is_grad_enabled()
         fed = self._is_fed(args)
         step = self._session.step
+        if name in _SHAPING and tensor.dim() == 2 and tensor.shape[1] == 1 and not tensor.requires_grad:
+            if len(self._columns) > MOST_KNOWN:
+                self._columns.clear()
+            self._columns.setdefault(tensor.data_ptr(), self._stack())
+        if name.endswith("_") and args and isinstance(args[0], torch.nn.Parameter) and not graded:
+            self.initialised.setdefault(id(args[0]), (len(self._session.optimizers()), self._stack()))
         if name in _NETWORK:
             self._enters(name, args, kwargs, graded)
         elif name in _SAMPLING and (fed or not graded):
@@ -153,6 +164,12 @@ class Operations:
             tensor = tensors[0] if made[1] in _NETWORK else max(tensors, key=lambda each: each.numel())
         return found
 
+    def column(self, chain: list[tuple[str, Stack, tuple[Any, ...]]], factor: Tensor) -> Stack:
+        """Return the line that gave a factor, or what it was made from, the shape of a column."""
+        tensors = [factor, *(each for _, _, args in chain for each in args if isinstance(each, torch.Tensor))]
+        known = (self._columns.get(each.data_ptr()) for each in reversed(tensors))
+        return next((stack for stack in known if stack), ())
+
     def _stack(self) -> Stack:
         return self._session.places.stack(sys._getframe(2))  # noqa: SLF001 - the frame of the script
 
@@ -191,7 +208,8 @@ class Operations:
         elif weight not in self.entries and self.from_network(data) and (self.entries or data.numel() > MOST_UNKNOWN):
             return
         stack = self._session.places.stack(sys._getframe(3))  # noqa: SLF001
-        self._session.step.inputs.append(Inputs(weight, _rows(data, name), graded, stack, tokens))
+        taken = (indexed([(each, made) for each, made, _ in self.chain(data)]) or stack) if graded else ()
+        self._session.step.inputs.append(Inputs(weight, _rows(data, name), graded, stack, tokens, taken))
 
     def _from_network_without_gradient(self, data: Tensor) -> bool:
         """Return whether data of a trained layer come from layers that are frozen or detached in this pass."""
@@ -278,6 +296,11 @@ class Operations:
             self._session.step.dead_clamps.append(stack)
         if tensor.numel() <= LARGEST:
             self._made.setdefault((tensor.data_ptr(), tensor.numel()), (tensor, name, stack, tuple(_flat(args))))
+
+
+def indexed(chain: Sequence[tuple[str, Stack]]) -> Stack:
+    """Return the line of the last operation of a chain that chose samples, none if there is none."""
+    return next((stack for name, stack in chain if name in _INDEXING), ())
 
 
 def sign_changes(chain: list[tuple[str, Stack, tuple[Any, ...]]]) -> int:

@@ -68,6 +68,11 @@ class Places:
                 return Place(code.co_filename, line, code.co_name)
         return Place(own[0][0].co_filename, own[0][1], own[0][0].co_name) if own else None
 
+    def outermost(self, stack: Stack) -> Place | None:
+        """Return the outermost of the user's lines in a stack."""
+        own = [each for each in stack if self._kind(each[0].co_filename) == _OWN]
+        return Place(own[-1][0].co_filename, own[-1][1], own[-1][0].co_name) if own else None
+
     def own_frames(self, frame: FrameType | None) -> list[FrameType]:
         """Return the frames of user and library code, innermost first."""
         frames = []
@@ -159,6 +164,19 @@ def assignment_line(file: str, target: str, value: str) -> Place | None:
             used = {_name(each) for each in ast.walk(node.value)}
             if value in used:
                 return Place(file, node.lineno, "")
+    return None
+
+
+def rate_line(files: Iterable[str]) -> Place | None:
+    """Return the line that assigns a learning rate of an optimizer (`group["lr"] = …`)."""
+    for file in files:
+        tree = parsed(file)
+        for node in ast.walk(tree) if tree is not None else ():
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+            for target in targets:
+                key = target.slice if isinstance(target, ast.Subscript) else None
+                if isinstance(key, ast.Constant) and key.value == "lr":
+                    return Place(file, node.lineno, "")
     return None
 
 

@@ -61,6 +61,8 @@ def _measure(seen: RatioSeen, step: Step, session: Session, *, trace: bool) -> N
             seen.origin = session.ring.origin(old)
     chain = session.operations.chain(nodes.factor)
     seen.sign = -1 if sign_changes(chain) % 2 else 1
+    seen.made_by = tuple((name, stack) for name, stack, _ in chain)
+    seen.column = session.operations.column(chain, nodes.factor)
     advantages = nodes.factor.detach().float() * seen.sign
     seen.broadcast = _broadcast(ratio, advantages)
     live = _live(seen, ratio)
@@ -168,3 +170,18 @@ def _error_shapes(node: Any) -> tuple[Any, Any] | None:  # noqa: ANN401
         return None if operands is None else (operands[0].shape, operands[1].shape)
     return None
 
+
+
+#: Operations with an infinite derivative at 0, and the saved value that is 0 there.
+_STEEP = {"Sqrt": "_saved_result", "Log": "_saved_self", "LinalgVectorNorm": "_saved_result", "Std": "_saved_result"}
+_STEEP |= {"Norm": "_saved_result", "Rsqrt": "_saved_result", "Reciprocal": "_saved_self"}
+
+
+def steep(graph: LossGraph) -> Stack:
+    """Return the line of an operation whose derivative is infinite at one of its values, none if there is none."""
+    for node in graph.nodes:
+        name = _STEEP.get(kind(node))
+        value = saved(node, name) if name is not None else None
+        if value is not None and hasattr(value, "numel") and bool((value.detach() == 0).any()):
+            return stack_of(node)
+    return ()

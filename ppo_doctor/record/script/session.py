@@ -115,8 +115,10 @@ class Session:
         """Write what is left, and remove all hooks."""
         if not self.done:
             self._let_go()
-        if self._window or self.step.ratios:
-            self._close_window()
+        died = sys.exc_info()[0] not in (None, SystemExit) or getattr(sys, "last_type", None) is not None
+        if died and self.step.has_loss:
+            self._window.append(self.step)
+        self._close_window(whole=not died)
         self._unseen()
 
     def _let_go(self) -> None:
@@ -215,6 +217,7 @@ class Session:
             if loss.numel() == 1:
                 step.losses.append(float(loss.detach()))
             ratios.values_of(graph, step)
+            step.steep = step.steep or ratios.steep(graph)
 
     def after_backward(self) -> None:
         """Compute what needs the gradients of the loss by the ratios."""
@@ -241,6 +244,7 @@ class Session:
             self.step.learning_rate = _rate(optimizer)
             self.step.clipped_before = self.step.clipped_before or any(name == "clip" for name, _ in self._after_last_backward())
             if self.observing:
+                self._check_gradients(held)
                 self._movement.before_step(self._policy.values() or held)
                 if self.step.grad_norm is None:
                     self.step.grad_norm = _norm([p for p in held if id(p) in self._policy] or held)
@@ -268,6 +272,12 @@ class Session:
         if not self._ratio_seen and self._idle == PATIENCE:
             self._rest()
         self._bounded()
+
+    def _check_gradients(self, held: Sequence[Tensor]) -> None:
+        """Name the operation with an infinite derivative if gradients are the first to be no numbers."""
+        gradients = [p.grad for p in held if p.grad is not None]
+        if self.step.steep and not self.operations.not_finite and any(bool(torch.isnan(g).any()) for g in gradients):
+            self.operations.not_finite = self.step.steep
 
     # the policy and its optimizer
 
@@ -314,7 +324,7 @@ class Session:
             self._movement.begin()
             self._left -= 1
         elif len(self._window) >= LONGEST_UPDATE:
-            self._write(self._window, at_latest_step=False)
+            self._write(self._window, at_latest_step=False, whole=False)
             self._window, self._left = [], 0
         if self._left <= 0:
             self._pause()
@@ -328,15 +338,16 @@ class Session:
         every = self.options.every * self._steps_per_update
         self._next = self.steps + every if every else 2 * self.steps
 
-    def _close_window(self) -> None:
+    def _close_window(self, *, whole: bool) -> None:
         """Write the updates of a window that ends."""
         begins = [n for n, begin in enumerate(starts(self._window, self.operations.entries, draws=self._draws)) if begin]
         for first, after in zip(begins, [*begins[1:], len(self._window)], strict=True) if self._whole else ():
-            self._write(self._window[first:after], at_latest_step=False)
+            ended = whole or after < len(self._window)
+            self._write(self._window[first:after], at_latest_step=False, whole=ended)
             self._movement.begin()
         self._window = []
 
-    def _write(self, steps: list[Step], *, at_latest_step: bool) -> None:
+    def _write(self, steps: list[Step], *, at_latest_step: bool, whole: bool = True) -> None:
         """Write the record of one update."""
         if not any(step.ratios or step.dead_clamps or step.losses for step in steps):
             return
@@ -354,6 +365,7 @@ class Session:
             alias=self.alias,
             trained_before=frozenset(self._trained_before),
             rollouts=tuple(self._rollouts),
+            whole=whole,
         )
         numbers = numbers_of(seen)
         self._remember(seen)
@@ -396,6 +408,15 @@ class Session:
         """Return the optimizers that are alive, with the lines that made them."""
         return [(each(), place) for each, place in self._optimizers.values() if each() is not None]
 
+    def orphaned_place(self) -> Place | None:
+        """Return the line that made weights of the policy after the last optimizer was made, None if none were."""
+        held = self._held()
+        for key in self._policy:
+            optimizers, stack = self.operations.initialised.get(key, (0, ()))
+            if key not in held and optimizers and stack:
+                return self.places.outermost(stack)
+        return None
+
     def scheduler_place(self) -> Place | None:
         """Return the line that made a learning-rate schedule."""
         return self._places.get("scheduler")
@@ -434,7 +455,7 @@ class Session:
             return
         self._let_go()
         if late and not enough:
-            self._close_window()
+            self._close_window(whole=False)
         self._window = []
         self._unseen()
         if options.stop:

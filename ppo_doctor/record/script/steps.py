@@ -31,6 +31,10 @@ class RatioSeen:
     same_memory: bool = False
     place: Stack = ()
     sign: int | None = None
+    #: the operations that made the factor of the ratio in this training pass, the last first, with their frames
+    made_by: tuple[tuple[str, Stack], ...] = ()
+    #: the line that gave the advantages their shape of a column
+    column: Stack = ()
     #: one value per sample, to compare passes
     advantages: Array | None = None
     old_log_probs: Array | None = None
@@ -46,6 +50,8 @@ class Inputs:
     graded: bool
     place: Stack
     tokens: bool
+    #: the first operation that made them in this training pass, such as indexing
+    taken: Stack = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +71,9 @@ class Step:
     #: "clip", "backward", "load_state_dict" in order, with their lines
     events: list[tuple[str, Stack]] = field(default_factory=list)
     leftover: bool = False
+    #: an operation whose derivative is infinite at a value of this minibatch
+    steep: Stack = ()
+    gradient_not_finite: bool = False
     dropout: Counter[bool] = field(default_factory=Counter)
     dropout_place: Stack = ()
     #: (number of classes, divisor) of logits, by whether gradients are on
