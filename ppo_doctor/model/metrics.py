@@ -258,7 +258,7 @@ _OF_SCRIPTS = (
     ("dropout_active", "fraction", "share of training passes with active dropout"),
     ("modes_differ", "fraction", "share of modules with an effective mode that had another one in the rollout"),
     ("sampling_temperature", "", "divisor of the logits in the rollout that training does not have"),
-    ("rollout_lag", "updates", "by how many rollouts the trained samples are older than the latest rollout"),
+    ("rollouts_behind", "updates", "by how many rollouts the trained samples are older than the latest rollout"),
     ("rollout_trained", "fraction", "share of the rollout's samples that the update trained on"),
     ("samples_trained_before", "fraction", "share of the update's samples that an earlier update trained on"),
     ("passes", "", "how often the update trained on each of its samples"),

@@ -54,7 +54,7 @@ SOUND = {
     **dict.fromkeys(("old_log_prob_with_gradient", "surrogate_takes_larger", "weights_without_gradient"), 0.0),
     **dict.fromkeys(("weights_frozen", "ratio_without_gradient", "clip_unused", "clip_bounds_swapped"), 0.0),
     **dict.fromkeys(("clip_after_step", "gradients_left_over", "inputs_unseen", "dropout_active", "modes_differ"), 0.0),
-    **dict.fromkeys(("rollout_lag", "samples_trained_before", "value_target_with_gradient"), 0.0),
+    **dict.fromkeys(("rollouts_behind", "samples_trained_before", "value_target_with_gradient"), 0.0),
 }
 #: What does not change where no step moves the policy.
 AT_ONE = {
@@ -138,7 +138,7 @@ FAULTS = {
     "dropout": ({**OFF, "dropout_active": 1.0}, "dropout-or-train-mode", "dropout-in-training-passes"),
     "batch normalisation": ({**OFF, "modes_differ": 1.0}, "dropout-or-train-mode", "modes-differ-from-rollout"),
     "temperature": ({**OFF, "sampling_temperature": 0.7}, "temperature-mismatch", "sampled-at-another-temperature"),
-    "stale": ({**OFF, "rollout_lag": 1.0}, "staleness-async", "trains-on-an-earlier-rollout"),
+    "stale": ({**OFF, "rollouts_behind": 1.0}, "staleness-async", "trains-on-an-earlier-rollout"),
     "same batch": ({**OFF, "samples_trained_before": 1.0}, "stuck-batch", "samples-of-earlier-updates"),
     "one pass": (
         {"passes": 1, "optimizer_steps": 4, "epoch_start_ratio_dev": None, "repeated_ratio_dev": None},
