@@ -131,13 +131,16 @@ LEAST_OF_USUAL_STOP = 0.2
 def unexplained_share(view: RunView) -> Fact | None:
     """Return executed over configured work per batch; 1 if an early stop at a usual target explains the rest.
 
-    None if the configured epochs are only a cap, such as spinningup's train_pi_iters.
+    None if the configured epochs are only a cap, such as spinningup's train_pi_iters, or if a log with a target has too
+    few KLs to tell whether updates stop at it.
     """
     share = view.fact("epochs_share")
     if share is None or "epochs_are_a_cap" in view.run.facts:
         return None
     executed = share.number or 0.0
     reach, target = view.value("kl_over_target"), view.number("target_kl")
+    if executed < 1 and target and reach is None and view.logged("approx_kl"):
+        return None
     stopped = reach is not None and reach >= 0.5 and (target or 0.0) >= USUAL_TARGET_KL
     if executed < 1 and stopped and executed >= LEAST_OF_USUAL_STOP:
         says = f"{share.says}; the early stop at target_kl {target:g} explains it"

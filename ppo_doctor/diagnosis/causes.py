@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from ppo_doctor.checks.statistics import ways
 from ppo_doctor.model.diagnosis import LedgerEntry, RankedCause
 from ppo_doctor.model.evidence import says
 from ppo_doctor.model.frozen import frozen
@@ -84,13 +85,19 @@ def account(
     )
     shown = [findings[name] for name in cause.proof if _fired(findings, name)]
     sure = any(f.link == "numerics" or guessed.isdisjoint(e.raw for e in f.evidence) for f in shown)
-    observed = any(e.metric in OBSERVED for f in shown for e in f.evidence)
+    observed = any(_is_observed(f) for f in shown)
     proven = sure and (observed or not cause.never_proven)
     if observed:  # what the metrics suggest does not contradict what the script's own operations show
         lines = tuple(line for line in lines if line.db > RULED_OUT_DB or _excludes(line.finding))
     if not (shown and odd in {*cause.proof, *cause.needs}) and any(line.db <= RULED_OUT_DB for line in lines):
         return None
     return Account(cause=cause, score=cause.prior + sum(line.db for line in lines), lines=lines, proven=proven)
+
+
+def _is_observed(finding: Finding) -> bool:
+    """Return whether a finding is about a metric that only a running script shows, or a statistic of one."""
+    names = (name for entry in finding.evidence for way in ways(entry.metric) for name in way)
+    return not OBSERVED.isdisjoint(names)
 
 
 def _excludes(finding: Finding) -> bool:

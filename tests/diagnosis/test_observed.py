@@ -10,7 +10,7 @@ from ppo_doctor.diagnosis.analyze import analyze
 from ppo_doctor.model.metrics import OBSERVED
 from ppo_doctor.model.words import Severity
 
-CONFIG = {"learning_rate": 3e-4, "clip_range": 0.2, "max_grad_norm": 0.5, "n_epochs": 4}
+CONFIG = {"learning_rate": 3e-4, "clip_range": 0.2, "max_grad_norm": 0.5, "n_epochs": 4, "num_minibatches": 4}
 #: One record of a sound actor-critic script with four passes over four minibatches.
 SOUND = {
     "ratio_mean": 1.002,
@@ -52,9 +52,10 @@ SOUND = {
     "value_broadcast": 1,
     "weights_rounded_away": 0.01,
     **dict.fromkeys(("old_log_prob_with_gradient", "surrogate_takes_larger", "weights_without_gradient"), 0.0),
-    **dict.fromkeys(("weights_frozen", "ratio_without_gradient", "clip_unused", "clip_bounds_swapped"), 0.0),
+    **dict.fromkeys(("weights_frozen", "weights_unheld", "ratio_without_gradient", "clip_unused"), 0.0),
     **dict.fromkeys(("clip_after_step", "gradients_left_over", "inputs_unseen", "dropout_active", "modes_differ"), 0.0),
-    **dict.fromkeys(("rollout_lag", "samples_trained_before", "value_target_with_gradient"), 0.0),
+    **dict.fromkeys(("rollouts_behind", "samples_trained_before", "value_target_with_gradient"), 0.0),
+    "clip_bounds_swapped": 0.0,
 }
 #: What does not change where no step moves the policy.
 AT_ONE = {
@@ -138,17 +139,17 @@ FAULTS = {
     "dropout": ({**OFF, "dropout_active": 1.0}, "dropout-or-train-mode", "dropout-in-training-passes"),
     "batch normalisation": ({**OFF, "modes_differ": 1.0}, "dropout-or-train-mode", "modes-differ-from-rollout"),
     "temperature": ({**OFF, "sampling_temperature": 0.7}, "temperature-mismatch", "sampled-at-another-temperature"),
-    "stale": ({**OFF, "rollout_lag": 1.0}, "staleness-async", "trains-on-an-earlier-rollout"),
+    "stale": ({**OFF, "rollouts_behind": 1.0}, "staleness-async", "trains-on-an-earlier-rollout"),
     "same batch": ({**OFF, "samples_trained_before": 1.0}, "stuck-batch", "samples-of-earlier-updates"),
     "one pass": (
         {"passes": 1, "optimizer_steps": 4, "epoch_start_ratio_dev": None, "repeated_ratio_dev": None},
         "epochs-not-executed",
-        "passes-below-configured",
+        "passes-below-configured|fewer-updates-than-configured",
     ),
     "one step": (
         {**AT_ONE, "passes": 1, "optimizer_steps": 1, "epoch_start_ratio_dev": None, "repeated_ratio_dev": None},
         "epochs-not-executed",
-        "passes-below-configured",
+        "passes-below-configured|fewer-updates-than-configured",
     ),
     "target with gradient": (
         {"value_target_with_gradient": 1.0},
@@ -176,6 +177,17 @@ FAULTS = {
         "optimizer-orphaned-params",
         "optimizer-holds-other-parameters",
     ),
+    "other parameters beside a critic": (
+        {**AT_ONE, "weights_unheld": 1.0, "optimizer_params_matched": 0.0},
+        "optimizer-orphaned-params",
+        "weights-in-no-optimizer",
+    ),
+    "part of the parameters": (
+        {"weights_unheld": 0.54, "optimizer_params_matched": 0.46},
+        "optimizer-orphaned-params",
+        "weights-in-no-optimizer",
+    ),
+    "three passes of four": ({"passes": 3, "optimizer_steps": 12}, "epochs-not-executed", "passes-below-configured"),
     "advantages zero": (
         {
             **STILL,
@@ -295,10 +307,14 @@ SOUND_RUNS = {
         },
         {"learning_rate": 1e-6, "clip_range": 0.2, "n_epochs": 4, "temperature": 1.0},
     ),
-    "dropout on both sides with log-probs of the training pass": ({"dropout_active": 1.0}, CONFIG),
-    "an early stop": ({"passes": 2, "optimizer_steps": 8}, CONFIG | {"target_kl": 0.01}),
+    "dropout, with old log-probs of the training pass": ({"dropout_active": 1.0}, CONFIG),
+    "an early stop": ({"passes": 2, "optimizer_steps": 8, "approx_kl": 0.016}, CONFIG | {"target_kl": 0.01}),
     "no critic": ({"value_broadcast": None, "value_target_with_gradient": None}, CONFIG),
     "a fixed deviation": ({"weights_frozen": 0.001}, CONFIG),
+    "only weights seen": (
+        dict.fromkeys(SOUND.keys() - {"weights_without_gradient", "update_norm", "learning_rate", "grad_norm"}),
+        {},
+    ),
     "clipped often": ({"clip_fraction": 0.15, "approx_kl": 0.02, "policy_pull": 0.9}, CONFIG),
 }
 
@@ -317,3 +333,28 @@ def test_as_few_records_of_a_log_that_was_not_observed_prove_nothing(tmp_path):
     changes = FAULTS["advantages zero"][0] | dict.fromkeys(OBSERVED)
     assert "advantages-all-zero" in grave(analyze(written(tmp_path, records_of(FAULTS["advantages zero"][0], 3))))
     assert "advantages-all-zero" not in grave(analyze(written(tmp_path, records_of(changes, 3))))
+
+
+def test_one_update_without_advantages_at_the_end_is_no_finding(tmp_path):
+    flat = STILL | dict.fromkeys((name for name in SOUND if name.startswith("advantages_")), 0.0) | {"grad_norm": 0.0}
+    for count in (2, 3, 4):
+        sound = range(count - 1)
+        assert grave(analyze(written(tmp_path, records_of(flat, count, sound_at=sound)))) == []
+
+
+def test_a_warm_up_from_0_is_no_finding(tmp_path):
+    for count in (1, 2, 4):
+        records = list(records_of(SOUND_RUNS["one step per batch"][0], count))
+        for at, record in enumerate(records):
+            record["learning_rate"] = 1e-7 * at
+            record["update_norm"] *= min(at, 1)
+        assert grave(analyze(written(tmp_path, records, SOUND_RUNS["one step per batch"][1]))) == []
+
+
+def test_a_schedule_that_ends_early_is_established(tmp_path):
+    records = list(records_of({}, 6))
+    for at, record in enumerate(records):
+        if at > 1:
+            record.update(STILL, learning_rate=0.0, logratio_advantage_corr=0.0)
+    diagnosis = analyze(written(tmp_path, records))
+    assert (diagnosis.causes[0].id, diagnosis.causes[0].confidence) == ("lr-schedule-horizon-wrong", "established")
