@@ -189,11 +189,11 @@ def _of_samples(seen: UpdateSeen) -> dict[str, float]:
     if rollout and len(rows & rollout) > 0.5 * len(rows):
         if seen.whole:
             numbers["rollout_trained"] = len(rows & rollout) / len(rollout)
-        numbers["rollout_lag"] = 0.0
+        numbers["rollouts_behind"] = 0.0
     elif rollout and not tokens:
         lags = [n for n, each in enumerate(reversed(seen.rollouts), 1) if len(rows & each) > 0.5 * len(rows)]
         if lags:
-            numbers["rollout_lag"] = float(lags[0])
+            numbers["rollouts_behind"] = float(lags[0])
         numbers["inputs_unseen"] = 1 - len(rows & rollout.union(*seen.rollouts)) / len(rows)
     alike = _alike(seen, trained, len(rollout))
     if alike is not None:
@@ -380,7 +380,7 @@ def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dic
         "dropout_active": next((step.dropout_place for step in seen.steps if step.dropout_place), None),
         "sampling_temperature": temperature[1] if temperature else None,
         "inputs_unseen": trained,
-        "rollout_lag": taken,
+        "rollouts_behind": taken,
         "rollout_trained": taken,
         "minibatches_alike": taken,
         "samples_trained_before": taken,
