@@ -1,0 +1,1 @@
+"""Observe PPO in an unchanged training script: `ppo-doctor run`."""
