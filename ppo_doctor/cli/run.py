@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,7 @@ from typer.core import TyperCommand
 
 from ppo_doctor.cli.application import app
 from ppo_doctor.cli.options import (
+    All,
     Configs,
     Debug,
     FailOn,
@@ -83,6 +84,12 @@ class Judgement:
     places: Sequence[Place]
     options: RenderOptions
     logs: Sequence[str]
+    command: Sequence[str]
+
+    @property
+    def name(self) -> str:
+        """Return the script, module or command as the user named it."""
+        return " ".join(self.command[:2]) if self.command[0] == "-m" else self.command[self.command[0] == "--"]
 
 
 @app.command(cls=_Command)
@@ -103,6 +110,7 @@ def run(
     settings: Settings = None,
     rules: RuleFolders = None,
     why: Why = False,
+    all_checks: All = False,
     quiet: Quiet = False,
     no_color: NoColor = False,
     debug: Debug = False,
@@ -116,15 +124,15 @@ def run(
     logs = [str(path) for path in log or ()]
     refuse_inputs(reports, logs, [out, *(config or ())], rules or [])
     color = False if no_color else None
-    options = RenderOptions(why=why, quiet=quiet, fail_on=fail_on, color=color)
+    options = RenderOptions(why=why, all=all_checks, quiet=quiet, fail_on=fail_on, color=color)
     request = request_of(None, config, settings, None, None, None, debug)
-    judgement = Judgement(request, load_rules(rules, request), reports, options, logs)
+    judgement = Judgement(request, load_rules(rules, request), reports, options, logs, command)
     limit = seconds("--for", duration) if duration is not None else None
     with TemporaryDirectory(prefix="ppo-doctor-", ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "observed.jsonl" if out is None else _cleared(out, [*logs, *(config or ())])
         watch = WatchOptions(str(file), "", "", updates, limit, every, _bytes(memory), live, stop)
         status = _run(command, watch, Path(folder))
-        code = _judged(file, notes_in(Path(folder)), command, judgement)
+        code = _judged(file, notes_in(Path(folder)), judgement)
     if status < 0:
         sys.stderr.flush()
         die_of(-status)
@@ -192,13 +200,13 @@ def _run(command: Sequence[str], watch: WatchOptions, notes: Path) -> int:
         raise DoctorError(f"{line[0]}: {error.strerror}", code=ExitCode.USAGE) from error
 
 
-def _judged(file: Path, notes: Sequence[str], command: Sequence[str], judgement: Judgement) -> ExitCode:
+def _judged(file: Path, notes: Sequence[str], judgement: Judgement) -> ExitCode:
     """Report on what was observed and return the exit code of the judgement; a fault of ours is only printed."""
     inputs: set[str] = set()
     try:
         with _on_stderr():
             try:
-                reason = why_nothing(file, notes, command)
+                reason = why_nothing(file, notes, judgement.command)
                 if reason is not None:
                     raise reason
                 return _report(file, judgement, inputs)
@@ -232,6 +240,8 @@ def _report(file: Path, judgement: Judgement, inputs: set[str]) -> ExitCode:
 
     runs, errors = gather_runs([str(file), *judgement.logs], together=bool(judgement.logs))
     judged = list(judge_runs(runs, errors, judgement.request, judgement.pack, shown=False))
+    if len(judged) == 1:  # the file may be gone when the report is read
+        judged = [(run, replace(diagnosis, run=replace(diagnosis.run, id=judgement.name))) for run, diagnosis in judged]
     report(judged, judgement.options, judgement.places, inputs)
     return worst([exit_code(diagnosis, judgement.options.fail_on or NEVER) for _, diagnosis in judged])
 
@@ -278,5 +288,14 @@ def _without_torch(command: Sequence[str]) -> tuple[str, str]:
     if command[0] == "--" or find_spec("torch") is not None:
         return "the script never imported torch; JAX and TensorFlow cannot be observed", ""
     script = " ".join(command[:2] if command[0] == "-m" else command[:1])
-    hint = f"with the Python of the script's environment: ppo-doctor run -- path/to/python {script} …"
+    python = _other_python() or "path/to/python"
+    hint = f"with the Python of the script's environment: ppo-doctor run -- {python} {script} …"
     return f"torch is not installed for {sys.executable}", hint
+
+
+def _other_python() -> str | None:
+    """Return the Python of the active environment if it is not the one that runs us."""
+    found = shutil.which("python") or shutil.which("python3")
+    if found is None or os.path.dirname(found) == os.path.dirname(sys.executable):  # noqa: PTH120 - links stay
+        return None
+    return found
