@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "frameworks": "explain",
         "rules": "rules",
         "watch": "watch",
+        "run": "run",
     }
 )
 

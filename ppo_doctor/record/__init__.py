@@ -6,6 +6,18 @@ library of the tensors they get and import no other.
 
 from __future__ import annotations
 
-from ppo_doctor.record.recorder import Recorder
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ppo_doctor.record.recorder import Recorder
 
 __all__ = ["Recorder"]
+
+
+def __getattr__(name: str) -> object:
+    """Import the recorder when it is asked for: `ppo_doctor.record.script` starts without NumPy."""
+    if name != "Recorder":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ppo_doctor.record.recorder import Recorder
+
+    return Recorder

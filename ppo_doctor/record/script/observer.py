@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ppo_doctor.record.script.imports import after_import
 from ppo_doctor.record.script.log import RunLog
 from ppo_doctor.record.script.options import WatchOptions
 
@@ -26,8 +25,11 @@ class Observer:
         return self._finished or (self._session is not None and self._session.done)
 
     def start(self) -> None:
-        """Wait for the script to import torch, then install the hooks."""
-        after_import("torch", self._install)
+        """Install the hooks; the script has imported torch."""
+        from ppo_doctor.record.script.session import Session  # imports torch
+
+        self._session = Session(self.options, self._log)
+        self._session.call(self._session.start)
 
     def finish(self) -> None:
         """Remove all hooks, write what is left and close the file; only in the process that called `start`."""
@@ -37,11 +39,3 @@ class Observer:
         if self._session is not None:
             self._session.call(self._session.finish)
         self._log.close()
-
-    def _install(self) -> None:
-        if self._finished or os.getpid() != self._pid:
-            return
-        from ppo_doctor.record.script.session import Session  # imports torch, which the script has imported
-
-        self._session = Session(self.options, self._log)
-        self._session.call(self._session.start)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+
+#: The variable that holds the options as JSON, and the one that names the folder of notes to the launcher.
+OPTIONS, NOTES = "PPO_DOCTOR_RUN", "PPO_DOCTOR_RUN_NOTES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +33,17 @@ class WatchOptions:
     memory: int = 256 << 20
     live: bool = False
     stop: bool = False
+
+    def to_json(self) -> str:
+        """Return the options as text for an environment variable."""
+        return json.dumps(asdict(self))
+
+
+def options_from_json(text: str) -> WatchOptions:
+    """Return the options that `to_json` wrote.
+
+    Raises:
+        ValueError: the text is not JSON.
+        TypeError: a field is missing or unknown.
+    """
+    return WatchOptions(**json.loads(text))
