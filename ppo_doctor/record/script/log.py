@@ -22,7 +22,7 @@ class RunLog:
 
     def settings(self, config: Mapping[str, Any]) -> None:
         """Write settings that were found, if they are new."""
-        self._once("config", config, {"observed": True})
+        self._once("config", config)
 
     def places(self, places: Mapping[str, Place]) -> None:
         """Write the lines of metrics, if they are new."""
@@ -30,11 +30,11 @@ class RunLog:
             name: {"file": _short(each.file), "line": each.line, "function": each.function, "text": each.text()}
             for name, each in places.items()
         }
-        self._once("places", here, {})
+        self._once("places", here)
 
     def unseen(self, reasons: Mapping[str, str]) -> None:
         """Write what could not be observed, and why."""
-        self._once("unseen", reasons, {})
+        self._once("unseen", reasons)
 
     def record(self, step: int, update: int, numbers: Mapping[str, float]) -> None:
         """Write the metrics of one update."""
@@ -47,11 +47,11 @@ class RunLog:
             self._file.close()
             self._file = None
 
-    def _once(self, what: str, content: Mapping[str, Any], marks: Mapping[str, Any]) -> None:
+    def _once(self, what: str, content: Mapping[str, Any]) -> None:
         new = {name: each for name, each in content.items() if self._written.get(f"{what} {name}") != each}
         if new:
             self._written.update({f"{what} {name}": each for name, each in new.items()})
-            self._write({**MARK, **marks, what: new})
+            self._write({**MARK, what: new})
 
     def _write(self, line: Mapping[str, Any]) -> None:
         if self._file is None:
