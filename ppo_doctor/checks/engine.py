@@ -247,12 +247,12 @@ def check(view: RunView, rule: Rule) -> Finding:
     missing = tuple([quantity for quantity in rule.needs if view.get(quantity) is None])
     if missing:
         return _missing(view, rule, missing)
-    exact = rule.min_points_tensor is not None and _is_measured(view)
+    exact = rule.min_points_tensor is not None and is_measured(view)
     least = rule.min_points_tensor if exact else rule.min_points
     return _conclude(view, rule, [_answer(view, clause, least or 0) for clause in rule.when])
 
 
-def _is_measured(view: RunView) -> bool:
+def is_measured(view: RunView) -> bool:
     """Return whether the metrics of a run were computed from tensors: of its dumps, or in its running script."""
     return FROM_TENSORS in view.run.facts or not OBSERVED.isdisjoint(view.run.series)
 

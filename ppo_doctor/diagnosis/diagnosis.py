@@ -22,7 +22,7 @@ from ppo_doctor.diagnosis.problems import costs, problems, verdict
 from ppo_doctor.model.arrays import finite_of
 from ppo_doctor.model.diagnosis import Coverage, Diagnosis, RunSummary, Unjudged, UpdatesPerBatch
 from ppo_doctor.model.evidence import became, number
-from ppo_doctor.model.metrics import METRICS, loggable
+from ppo_doctor.model.metrics import METRICS, OBSERVED, loggable
 from ppo_doctor.model.run import Fact, Series
 from ppo_doctor.model.words import OUTCOMES, QUESTIONS
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 #: A check that weighs at least this for a cause, or as much against it, can show the cause.
 LOOKS_DB = 6
-#: A check answers a question of the coverage over at least this many records.
+#: A check answers a question of the coverage over at least this many records of a log; one of a running script is
+#: enough.
 LEAST_UPDATES = 8
 #: Metrics that are named of those that would answer a question.
 MOST_ASKED = 3
@@ -298,7 +299,8 @@ def _answers(view: RunView, rule: Rule, finding: Finding) -> bool:
         return False
     needed = [quantity for need in rule.needs if isinstance(quantity := view.get(need), Series)]
     longest = max((len(series) for series in view.run.series.values()), default=0)
-    return min((int(np.isfinite(s.values).sum()) for s in needed), default=longest) >= LEAST_UPDATES
+    least = LEAST_UPDATES if OBSERVED.isdisjoint(view.run.series) else 1
+    return min((int(np.isfinite(s.values).sum()) for s in needed), default=longest) >= least
 
 
 def _feeds(view: RunView, quantity: str) -> bool:

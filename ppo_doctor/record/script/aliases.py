@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 #: Names of a network that should not be the one that is trained.
-_OLD = re.compile(r"(?i)old|prev|behav|frozen|snapshot|ref|anchor|teacher|sampler|actor_k|lag|base|init|orig|copy|target")
+_OLD = re.compile(
+    r"(?i)old|prev|behav|frozen|snapshot|ref|anchor|teacher|sampler|actor_k|lag|base|init|orig|copy|target"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,9 @@ def alias_in(frame: FrameType) -> Alias | None:
 
 def _modules(frame: FrameType) -> Iterable[tuple[str, torch.nn.Module]]:
     spaces: list[dict[str, Any]] = [dict(frame.f_locals), frame.f_globals]
-    spaces += [vars(each) for each in frame.f_locals.values() if hasattr(each, "__dict__") and not isinstance(each, type)][:20]
+    spaces += [
+        vars(each) for each in frame.f_locals.values() if hasattr(each, "__dict__") and not isinstance(each, type)
+    ][:20]
     for each in list(spaces[2:]):
         inner = each.get("_modules")
         if isinstance(inner, dict):

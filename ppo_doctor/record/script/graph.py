@@ -128,7 +128,9 @@ class LossGraph:
     def _sides(self, found: RatioNodes) -> None:
         """Find the difference of log-probs, or the quotient of probabilities, that makes the ratio."""
         ratio = found.ratio
-        difference = ratio if kind(ratio) == "Div" else _below(ratio.next_functions[0][0] if ratio.next_functions else None)
+        difference = (
+            ratio if kind(ratio) == "Div" else _below(ratio.next_functions[0][0] if ratio.next_functions else None)
+        )
         if difference is None:
             return
         found.difference = difference

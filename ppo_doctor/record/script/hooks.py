@@ -64,7 +64,7 @@ class Hooks:
 
         @functools.wraps(original)
         def ours(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            frame = sys._getframe(1)  # noqa: SLF001 - the frame of the caller
+            frame = sys._getframe(1)
             if before is not None:
                 session.call(before, frame, args, kwargs, None)
             result = original(*args, **kwargs)

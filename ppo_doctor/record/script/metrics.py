@@ -14,7 +14,6 @@ import numpy as np
 from ppo_doctor.record.script.graph import stack_of
 from ppo_doctor.record.script.mode import indexed
 from ppo_doctor.record.script.places import Place, Stack, assignment_line, constant_line, loop_line, rate_line
-from ppo_doctor.record.script.ratios import ONE
 from ppo_doctor.record.script.steps import RatioSeen, Step
 from ppo_doctor.record.update import of_minibatches
 
@@ -72,7 +71,9 @@ class UpdateSeen:
 
     def trained_rows(self) -> set[int]:
         """Return the inputs that the update trained on."""
-        return set(np.concatenate([self.rows(step, graded=True) for step in self.steps]).tolist()) if self.steps else set()
+        return (
+            set(np.concatenate([self.rows(step, graded=True) for step in self.steps]).tolist()) if self.steps else set()
+        )
 
     def rollout_rows(self) -> frozenset[int]:
         """Return the inputs of the passes without gradients before the first step."""
@@ -92,7 +93,9 @@ def numbers_of(seen: UpdateSeen) -> dict[str, float]:
 
 def _of_ratios(seen: UpdateSeen) -> dict[str, float]:
     ratios = seen.ratios()
-    numbers: dict[str, float] = {"ratio_without_gradient": _share(seen.steps, lambda s: bool(s.dead_clamps) and not s.ratios)}
+    numbers: dict[str, float] = {
+        "ratio_without_gradient": _share(seen.steps, lambda s: bool(s.dead_clamps) and not s.ratios)
+    }
     if not ratios:
         return numbers if numbers["ratio_without_gradient"] else {}
     rows = np.stack([each.row.cpu().double().numpy() for each in ratios])
@@ -231,7 +234,11 @@ def _temperature(seen: UpdateSeen) -> tuple[float, Stack] | None:
     inside = {key for step in seen.steps for key in step.divisors[True]}
     outside = {key: place for step in seen.steps for key, place in step.divisors[False].items()}
     sizes = {size for step in seen.steps for each in step.ratios for size in (step.logits,) if size}
-    only = [(divisor, place) for (size, divisor), place in outside.items() if (size, divisor) not in inside and size in sizes]
+    only = [
+        (divisor, place)
+        for (size, divisor), place in outside.items()
+        if (size, divisor) not in inside and size in sizes
+    ]
     if not only:
         return (1.0, ()) if outside or inside else None
     return only[0]
@@ -350,16 +357,24 @@ def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dic
     first = seen.steps[0]
     config = session.config
     files = session.own_files()
-    rate = rate_line(files) if len({step.learning_rate for step in seen.steps} | {config.get("learning_rate")}) > 1 else None
+    rate = (
+        rate_line(files)
+        if len({step.learning_rate for step in seen.steps} | {config.get("learning_rate")}) > 1
+        else None
+    )
     made = next((place for optimizer, place in reversed(session.optimizers()) if place), None)
     backward = next((step.backward_place for step in seen.steps if step.backward_place), None)
-    clip_after = next((p for step in seen.steps for name, p in step.events if name == "clip" and _clipped_early(step)), None)
+    clip_after = next(
+        (p for step in seen.steps for name, p in step.events if name == "clip" and _clipped_early(step)), None
+    )
     temperature = _temperature(seen)
     entered = [each for step in seen.steps for each in step.trained if each.weight in seen.entries]
     trained = next((each.place for each in entered), None)
     taken = next((each.taken for each in entered if each.taken), None) or trained
     line = session.places.resolve(backward) if backward else None
-    sampled = [n for step in seen.steps for code, n in step.sampled_at if line is not None and code.co_filename == line.file]
+    sampled = [
+        n for step in seen.steps for code, n in step.sampled_at if line is not None and code.co_filename == line.file
+    ]
     loop = loop_line(line, sampled) if line is not None else None
     found: dict[str, Place | Stack | None] = {
         "config.clip_range": _constant(files, config.get("clip_range"), _CLIP) or clamp,
@@ -388,7 +403,9 @@ def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dic
         "value_broadcast": next((s.value_place for s in seen.steps if s.value_place), None),
     }
     if operations.not_finite:
-        found |= dict.fromkeys(("loss", "advantages_mean", "advantages_std", "ratio_mean", "grad_norm"), operations.not_finite)
+        found |= dict.fromkeys(
+            ("loss", "advantages_mean", "advantages_std", "ratio_mean", "grad_norm"), operations.not_finite
+        )
     return found
 
 

@@ -69,7 +69,7 @@ class OperationMode(TorchFunctionMode):
         super().__init__()
         self._session = session
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401, ARG002
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         """Run an operation and show it to the observer."""
         result = func(*args, **kwargs) if kwargs else func(*args)
         self._session.operation(func, args, kwargs or {}, result)
@@ -138,7 +138,9 @@ class Operations:
             step.logits = args[0].shape[-1]
         elif name == "requires_grad_":
             self._required(args, kwargs)
-        elif name == "to" and isinstance(args[0], torch.nn.Parameter) and tensor.dtype in (torch.bfloat16, torch.float16):
+        elif (
+            name == "to" and isinstance(args[0], torch.nn.Parameter) and tensor.dtype in (torch.bfloat16, torch.float16)
+        ):
             self.cast_at = self._stack()
         if fed:
             self._remember(result)
@@ -171,7 +173,7 @@ class Operations:
         return next((stack for stack in known if stack), ())
 
     def _stack(self) -> Stack:
-        return self._session.places.stack(sys._getframe(2))  # noqa: SLF001 - the frame of the script
+        return self._session.places.stack(sys._getframe(2))
 
     def _is_fed(self, args: tuple[Any, ...]) -> bool:
         for each in args:
@@ -192,7 +194,9 @@ class Operations:
     def _enters(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], graded: bool) -> None:
         """Note the parameters of a network operation, and the data if they come from outside."""
         weights = [each for each in _flat((*args[1:], *kwargs.values())) if isinstance(each, torch.Tensor)]
-        parameters = [each for each in weights if isinstance(each, torch.nn.Parameter) or (each.requires_grad and each.is_leaf)]
+        parameters = [
+            each for each in weights if isinstance(each, torch.nn.Parameter) or (each.requires_grad and each.is_leaf)
+        ]
         if graded:
             self.ran.update((id(each), each) for each in parameters)
         data = args[0] if args else kwargs.get("input")
@@ -207,7 +211,7 @@ class Operations:
             self.entries.add(weight)
         elif weight not in self.entries and self.from_network(data) and (self.entries or data.numel() > MOST_UNKNOWN):
             return
-        stack = self._session.places.stack(sys._getframe(3))  # noqa: SLF001
+        stack = self._session.places.stack(sys._getframe(3))
         taken = (indexed([(each, made) for each, made, _ in self.chain(data)]) or stack) if graded else ()
         self._session.step.inputs.append(Inputs(weight, _rows(data, name), graded, stack, tokens, taken))
 
@@ -230,7 +234,7 @@ class Operations:
         if active:
             step.dropout[graded] += 1
             if graded:
-                step.dropout_stack = self._session.places.stack(sys._getframe(2))  # noqa: SLF001
+                step.dropout_stack = self._session.places.stack(sys._getframe(2))
 
     def _divided(self, args: tuple[Any, ...], graded: bool) -> None:
         """Note a division of logits by a number, as a temperature does."""
@@ -243,7 +247,9 @@ class Operations:
             self._session.step.divisors[graded].setdefault((args[0].shape[-1], float(divisor)), self._stack())
 
     def _required(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if kwargs.get("requires_grad", args[1] if len(args) > 1 else True) is False and isinstance(args[0], torch.nn.Parameter):
+        if kwargs.get("requires_grad", args[1] if len(args) > 1 else True) is False and isinstance(
+            args[0], torch.nn.Parameter
+        ):
             self.frozen_at = self.frozen_at or self._stack()
 
     def frozen_share(self) -> float | None:
@@ -258,9 +264,9 @@ class Operations:
 
     def _value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, graded: bool) -> None:
         """Note a floating-point result: where it was computed, and whether it is the first that is not a number."""
-        stack = self._session.places.stack(sys._getframe(2))  # noqa: SLF001
+        stack = self._session.places.stack(sys._getframe(2))
         if stack and stack == self._session.wanted_alias:
-            self._session.find_alias(sys._getframe(2))  # noqa: SLF001
+            self._session.find_alias(sys._getframe(2))
         node = tensor.grad_fn if graded and tensor.requires_grad else None
         if node is not None:
             node.metadata.setdefault("stack", stack)
@@ -272,7 +278,12 @@ class Operations:
             self._without_gradient(name, args, kwargs, tensor, stack)
         if name not in VIEWS and tensor.numel() <= LARGEST:
             self._session.ring.add(bits_of(tensor), stack, self._session.steps, tensor.requires_grad)
-        if not self.not_finite and tensor.device.type == "cpu" and tensor.numel() and bool(torch.isnan(tensor.detach()).any()):
+        if (
+            not self.not_finite
+            and tensor.device.type == "cpu"
+            and tensor.numel()
+            and bool(torch.isnan(tensor.detach()).any())
+        ):
             if not any(_has_nan(each) for each in _flat(args)):
                 self.not_finite = stack
 

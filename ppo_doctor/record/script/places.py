@@ -172,7 +172,13 @@ def rate_line(files: Iterable[str]) -> Place | None:
     for file in files:
         tree = parsed(file)
         for node in ast.walk(tree) if tree is not None else ():
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+            targets = (
+                node.targets
+                if isinstance(node, ast.Assign)
+                else [node.target]
+                if isinstance(node, ast.AugAssign)
+                else []
+            )
             for target in targets:
                 key = target.slice if isinstance(target, ast.Subscript) else None
                 if isinstance(key, ast.Constant) and key.value == "lr":

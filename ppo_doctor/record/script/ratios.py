@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ppo_doctor.record import measures
-from ppo_doctor.record.script.graph import LossGraph, RatioNodes, kind, stack_of, saved
+from ppo_doctor.record.script.graph import LossGraph, RatioNodes, kind, saved, stack_of
 from ppo_doctor.record.script.mode import sign_changes
 from ppo_doctor.record.script.places import Stack
 from ppo_doctor.record.script.steps import RatioSeen, Step
@@ -67,7 +67,11 @@ def _measure(seen: RatioSeen, step: Step, session: Session, *, trace: bool) -> N
     seen.broadcast = _broadcast(ratio, advantages)
     live = _live(seen, ratio)
     if seen.broadcast > 1:
-        advantages = advantages.reshape(-1)[: ratio.numel()].reshape(ratio.shape) if advantages.numel() >= ratio.numel() else None
+        advantages = (
+            advantages.reshape(-1)[: ratio.numel()].reshape(ratio.shape)
+            if advantages.numel() >= ratio.numel()
+            else None
+        )
     else:
         advantages = _aligned(advantages, ratio)
     low, high = sorted(nodes.bounds) if nodes.bounds else (0.0, float("inf"))
@@ -169,7 +173,6 @@ def _error_shapes(node: Any) -> tuple[Any, Any] | None:  # noqa: ANN401
         operands = node.next_functions[0][0].metadata.get("operands")
         return None if operands is None else (operands[0].shape, operands[1].shape)
     return None
-
 
 
 #: Operations with an infinite derivative at 0, and the saved value that is 0 there.

@@ -91,7 +91,7 @@ class Session:
         if self._broken or (self.done and action != self.finish):
             return
         try:
-            with np.errstate(all="ignore"), torch._C.DisableTorchFunction():  # noqa: SLF001
+            with np.errstate(all="ignore"), torch._C.DisableTorchFunction():
                 action(*args)
         except Stopped:
             raise
@@ -229,7 +229,13 @@ class Session:
         """Look for a second name of the policy where old log-probs are computed again, at the next call there."""
         for each in self.step.ratios:
             origin = each.origin
-            if self._window and self.alias is None and origin is not None and not origin.graded and origin.last == self.steps:
+            if (
+                self._window
+                and self.alias is None
+                and origin is not None
+                and not origin.graded
+                and origin.last == self.steps
+            ):
                 self.wanted_alias = origin.stack
 
     def before_step(self, optimizer: Any) -> None:  # noqa: ANN401
@@ -242,7 +248,9 @@ class Session:
                 self._know_policy(optimizer, held)
         if self._is_policy_step(optimizer):
             self.step.learning_rate = _rate(optimizer)
-            self.step.clipped_before = self.step.clipped_before or any(name == "clip" for name, _ in self._after_last_backward())
+            self.step.clipped_before = self.step.clipped_before or any(
+                name == "clip" for name, _ in self._after_last_backward()
+            )
             if self.observing:
                 self._check_gradients(held)
                 self._movement.before_step(self._policy.values() or held)
@@ -311,7 +319,9 @@ class Session:
 
     def _divide(self) -> None:
         """Write the updates that have ended."""
-        begins = [n for n, begin in enumerate(starts(self._window, self.operations.entries, draws=self._draws)) if begin]
+        begins = [
+            n for n, begin in enumerate(starts(self._window, self.operations.entries, draws=self._draws)) if begin
+        ]
         if not self._whole:
             begins = [n for n in begins if n or self._window[0].sampled]
             if not begins:
@@ -340,7 +350,9 @@ class Session:
 
     def _close_window(self, *, whole: bool) -> None:
         """Write the updates of a window that ends."""
-        begins = [n for n, begin in enumerate(starts(self._window, self.operations.entries, draws=self._draws)) if begin]
+        begins = [
+            n for n, begin in enumerate(starts(self._window, self.operations.entries, draws=self._draws)) if begin
+        ]
         for first, after in zip(begins, [*begins[1:], len(self._window)], strict=True) if self._whole else ():
             ended = whole or after < len(self._window)
             self._write(self._window[first:after], at_latest_step=False, whole=ended)

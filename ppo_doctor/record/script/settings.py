@@ -55,6 +55,8 @@ def _options(value: object, *, nested: bool = True) -> list[Mapping[str, Any]]:
         return [value]
     name = type(value).__name__.lower()
     if hasattr(value, "__dict__") and not isinstance(value, type):
-        wanted = nested or any(word in name for word in ("config", "args", "namespace", "hparam", "cfg", "settings", "param"))
+        wanted = nested or any(
+            word in name for word in ("config", "args", "namespace", "hparam", "cfg", "settings", "param")
+        )
         return [vars(value)] if wanted else []
     return []

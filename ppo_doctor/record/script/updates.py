@@ -22,7 +22,7 @@ def starts(steps: Sequence[Step], entries: set[int], *, draws: bool) -> list[boo
         return []
     sampled = [step.sampled for step in steps]
     calls = [step.passes(entries) for step in steps]
-    if draws or any(sampled) and not all(sampled[1:]):
+    if draws or (any(sampled) and not all(sampled[1:])):
         return [n == 0 or drawn for n, drawn in enumerate(sampled)]
     most, least = max(calls), min(calls)
     if all(sampled) and most < ROLLOUT * least:
