@@ -12,13 +12,17 @@ from ppo_doctor.record.script.places import Place
 
 
 class RunLog:
-    """A file of observations: settings, places, what was not seen, and a record per update; made at the first line."""
+    """A file of observations: settings, places, what was not seen, and a record per update.
+
+    The first process that has a record makes the file; those of other processes are dropped.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._file: LineFile | None = None
+        self._waiting: list[Mapping[str, Any]] = []
+        self._others = False
         self._written: dict[str, object] = {}
-        self.records = 0
 
     def settings(self, config: Mapping[str, Any]) -> None:
         """Write settings that were found, if they are new."""
@@ -38,14 +42,30 @@ class RunLog:
 
     def record(self, step: int, update: int, numbers: Mapping[str, float]) -> None:
         """Write the metrics of one update."""
+        self._open()
         self._write({**MARK, "step": step, "update": update, **numbers})
-        self.records += 1
 
     def close(self) -> None:
-        """Close the file."""
+        """Write what is waiting, and close the file."""
+        if self._waiting:
+            self._open()
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _open(self) -> None:
+        """Make the file, unless another process has."""
+        if self._file is not None or self._others:
+            return
+        try:
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        except FileExistsError:
+            self._others = True
+            return
+        self._file = LineFile(Path(self._path))
+        waiting, self._waiting = self._waiting, []
+        for line in waiting:
+            self._write(line)
 
     def _once(self, what: str, content: Mapping[str, Any]) -> None:
         new = {name: each for name, each in content.items() if self._written.get(f"{what} {name}") != each}
@@ -54,12 +74,13 @@ class RunLog:
             self._write({**MARK, what: new})
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        if self._file is None:
-            self._file = LineFile(Path(self._path))
-        self._file.write(line)
+        if self._file is not None:
+            self._file.write(line)
+        elif not self._others:
+            self._waiting.append(line)
 
 
 def _short(path: str) -> str:
     """Return a path relative to the working directory if the file is below it."""
-    relative = os.path.relpath(path) if os.path.isabs(path) else path
-    return path if relative.startswith("..") else relative
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

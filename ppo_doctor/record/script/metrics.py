@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,6 +86,7 @@ def numbers_of(seen: UpdateSeen) -> dict[str, float]:
     numbers = _of_ratios(seen) | _of_steps(seen) | _of_samples(seen) | dict(seen.moved)
     shares = {
         "optimizer_params_matched": seen.matched,
+        "weights_unheld": None if seen.matched is None else 1 - seen.matched,
         "weights_without_gradient": seen.ungraded,
         "weights_frozen": seen.frozen,
     }
@@ -133,8 +135,8 @@ def _recomputed(step: Step, each: RatioSeen) -> bool:
 
 def _takes_larger(each: RatioSeen) -> bool:
     larger = each.nodes.selection.name().startswith("Maximum")
-    turned = (each.nodes.flips + (each.sign == -1)) % 2 == 1
-    return larger != turned
+    turned = bool((each.nodes.flips + (each.sign == -1)) % 2)
+    return bool(larger != turned)
 
 
 def _share(steps: Sequence[Step], holds: Callable[[Step], bool]) -> float:
@@ -156,7 +158,7 @@ def _of_steps(seen: UpdateSeen) -> dict[str, float]:
     rounded = [step.rounded for step in steps if step.rounded is not None]
     if rounded:
         numbers["weights_rounded_away"] = float(np.median(rounded))
-    after = [_clipped_early(later) and not step.clipped_before for step, later in zip(steps, steps[1:], strict=False)]
+    after = [_clipped_early(later) and not step.clipped_before for step, later in pairwise(steps)]
     if after:
         numbers["clip_after_step"] = sum(after) / len(after)
     numbers["gradients_left_over"] = _share(steps[1:], lambda s: s.leftover)
@@ -172,11 +174,14 @@ def _clipped_early(step: Step) -> bool:
 
 
 def _of_samples(seen: UpdateSeen) -> dict[str, float]:
-    """Return what the inputs of network passes show about samples: passes over them, their age, dropout, temperature."""
+    """Return what the inputs of network passes show about samples: passes, their age, dropout, temperature."""
     numbers: dict[str, float] = {}
     active, still = (sum(step.dropout[kind] for step in seen.steps) for kind in (True, False))
     if active or still:
         numbers["dropout_active"] = float(active > 0)
+    modes = [set().union(*(step.batch_norm[kind] for step in seen.steps)) for kind in (True, False)]
+    if all(modes):
+        numbers["modes_differ"] = float(modes[0] != modes[1])
     temperature = _temperature(seen)
     if temperature is not None:
         numbers["sampling_temperature"] = temperature[0]
@@ -198,9 +203,10 @@ def _of_samples(seen: UpdateSeen) -> dict[str, float]:
         if lags:
             numbers["rollouts_behind"] = float(lags[0])
         numbers["inputs_unseen"] = 1 - len(rows & rollout.union(*seen.rollouts)) / len(rows)
-    alike = _alike(seen, trained, len(rollout))
+    alike = _alike(trained, len(rollout))
     if alike is not None:
         numbers["minibatches_alike"] = alike
+    numbers["samples_trained_before"] = 0.0
     if seen.trained_before:
         numbers["samples_trained_before"] = len(rows & seen.trained_before) / len(rows)
     correlation = _advantage_correlation(seen)
@@ -209,12 +215,12 @@ def _of_samples(seen: UpdateSeen) -> dict[str, float]:
     return numbers
 
 
-def _alike(seen: UpdateSeen, trained: Sequence[np.ndarray[Any, Any]], rollout: int) -> float | None:
+def _alike(trained: Sequence[np.ndarray[Any, Any]], rollout: int) -> float | None:
     """Return the share of minibatches with the samples of the one before, None if a minibatch is the whole batch."""
     sets = [set(rows.tolist()) for rows in trained]
     if len(sets) < 2 or rollout < WHOLE * max(map(len, sets)):
         return None
-    return sum(a == b for a, b in zip(sets, sets[1:], strict=False)) / (len(sets) - 1)
+    return sum(a == b for a, b in pairwise(sets)) / (len(sets) - 1)
 
 
 def _per_step(seen: UpdateSeen) -> float:
@@ -260,7 +266,7 @@ def _epoch_starts(seen: UpdateSeen) -> list[int]:
 
 
 def _advantage_correlation(seen: UpdateSeen) -> float | None:
-    """Return the correlation of the advantages of the same samples between two passes, None if samples are not in order."""
+    """Return the correlation of the advantages of the same samples in two passes, None if their order is unknown."""
     pairs: dict[str, list[tuple[float, float]]] = {"advantages": [], "old_log_probs": []}
     known: dict[int, tuple[float, float]] = {}
     for step in seen.steps:
@@ -381,6 +387,7 @@ def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dic
         "config.max_grad_norm": _constant(files, config.get("max_grad_norm"), _NORM) or session.clip_place(),
         "learning_rate": session.scheduler_place() or rate or _constant(files, first.learning_rate, _RATE) or made,
         "optimizer_params_matched": session.orphaned_place() or made,
+        "weights_unheld": session.orphaned_place() or made,
         "update_norm": made,
         "changed_fraction": operations.cast_at or made,
         "weights_rounded_away": operations.cast_at or made,

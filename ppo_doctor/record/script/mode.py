@@ -22,9 +22,9 @@ Tensor = Any
 
 #: Operations of which nothing is learned.
 _IGNORED = frozenset(
-    ("__get__", "dim", "size", "numel", "__len__", "is_floating_point", "stride", "backward", "__repr__", "is_complex",
-     "data_ptr", "register_hook", "__bool__", "item", "tolist", "storage_offset", "is_contiguous", "__format__", "__int__",
-     "is_nonzero", "get_device", "__contains__", "untyped_storage", "__hash__", "__float__", "result_type", "ndimension")
+    ("__get__", "dim", "size", "numel", "__len__", "is_floating_point", "stride", "backward", "__repr__",
+     "is_complex", "data_ptr", "register_hook", "__bool__", "item", "tolist", "storage_offset", "is_contiguous", "__format__", 
+     "__int__", "is_nonzero", "get_device", "__contains__", "untyped_storage", "__hash__", "__float__", "result_type", "ndimension")
 )  # fmt: skip
 #: Operations that pass values on without computing them.
 VIEWS = frozenset(
@@ -32,12 +32,13 @@ VIEWS = frozenset(
      "stack", "cat", "concatenate", "index_select", "expand", "float", "double", "as_tensor", "from_numpy", "tensor",
      "split", "chunk", "transpose", "permute", "requires_grad_", "zeros_like", "zeros", "empty", "ones", "full",
      "masked_fill", "where", "numpy", "empty_like", "ones_like", "t", "view_as", "detach_", "expand_as", "unbind",
-     "__setitem__", "copy_", "zero_", "FloatTensor", "broadcast_tensors", "type", "squeeze_", "repeat", "tile", "nan_to_num")
+     "__setitem__", "copy_", "zero_", "FloatTensor", "broadcast_tensors", "type", "squeeze_", "repeat", "tile",
+     "nan_to_num")
 )  # fmt: skip
 #: Operations by which data enter a network.
 _NETWORK = frozenset(
-    ("linear", "embedding", "conv1d", "conv2d", "conv3d", "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell",
-     "matmul", "__matmul__", "bmm", "mm", "addmm", "einsum", "bilinear")
+    ("linear", "embedding", "conv1d", "conv2d", "conv3d", "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell",
+     "gru_cell", "matmul", "__matmul__", "bmm", "mm", "addmm", "einsum", "bilinear")
 )  # fmt: skip
 #: Operations that draw samples.
 _SAMPLING = frozenset(
@@ -50,6 +51,7 @@ _MULTIPLY = frozenset(("mul", "__mul__", "__rmul__", "multiply"))
 _NEGATE = frozenset(("neg", "__neg__", "negative"))
 _CLAMP = frozenset(("clamp", "clip"))
 _INDEXING = frozenset(("__getitem__", "index_select", "split", "chunk", "gather", "take", "unbind", "narrow"))
+_MODES = frozenset(("dropout", "batch_norm", "feature_dropout", "alpha_dropout"))
 _SHAPING = frozenset(("reshape", "view", "unsqueeze", "__getitem__"))
 _NORMALISED = frozenset(("log_softmax", "softmax", "logsumexp", "cross_entropy"))
 _DETACH = frozenset(("detach", "detach_"))
@@ -62,7 +64,7 @@ MOST_KNOWN = 20_000
 _COEFFICIENTS = np.random.default_rng(20171).integers(1, 2**62, COORDINATES, dtype=np.int64) | 1
 
 
-class OperationMode(TorchFunctionMode):
+class OperationMode(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
     """Passes each operation with its result to the observer, and changes neither."""
 
     def __init__(self, session: Session) -> None:
@@ -118,34 +120,47 @@ class Operations:
             return
         graded = torch.is_grad_enabled()
         fed = self._is_fed(args)
-        step = self._session.step
-        if name in _SHAPING and tensor.dim() == 2 and tensor.shape[1] == 1 and not tensor.requires_grad:
-            if len(self._columns) > MOST_KNOWN:
-                self._columns.clear()
-            self._columns.setdefault(tensor.data_ptr(), self._stack())
-        if name.endswith("_") and args and isinstance(args[0], torch.nn.Parameter) and not graded:
-            self.initialised.setdefault(id(args[0]), (len(self._session.optimizers()), self._stack()))
         if name in _NETWORK:
             self._enters(name, args, kwargs, graded)
         elif name in _SAMPLING and (fed or not graded):
-            step.sampled_at = step.sampled_at or self._stack()
-            step.sampled = True
-        elif name == "dropout":
-            self._dropout(args, kwargs, graded)
+            self._sampled()
         elif name in _DIVIDE and fed:
             self._divided(args, graded)
+        elif name in _MODES:
+            self._mode_of(name, args, kwargs, graded)
         elif name in _NORMALISED and graded and args and isinstance(args[0], torch.Tensor) and args[0].dim():
-            step.logits = args[0].shape[-1]
-        elif name == "requires_grad_":
-            self._required(args, kwargs)
-        elif (
-            name == "to" and isinstance(args[0], torch.nn.Parameter) and tensor.dtype in (torch.bfloat16, torch.float16)
-        ):
-            self.cast_at = self._stack()
+            self._session.step.logits = args[0].shape[-1]
+        self._parameter(name, args, kwargs, tensor, graded)
+        self._shaped(name, tensor)
         if fed:
             self._remember(result)
         if tensor.is_floating_point() and tensor.numel():
             self._value(name, args, kwargs, tensor, graded)
+
+    def _sampled(self) -> None:
+        step = self._session.step
+        step.sampled_at = step.sampled_at or self._stack()
+        step.sampled = True
+
+    def _shaped(self, name: str, tensor: Tensor) -> None:
+        """Remember the line that gave data the shape of a column."""
+        if name in _SHAPING and tensor.dim() == 2 and tensor.shape[1] == 1 and not tensor.requires_grad:
+            if len(self._columns) > MOST_KNOWN:
+                self._columns.clear()
+            self._columns.setdefault(tensor.data_ptr(), self._stack())
+
+    def _parameter(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor, graded: bool
+    ) -> None:
+        """Note what happens to a parameter: initialised, frozen, or cast to a short format."""
+        if not args or not isinstance(args[0], torch.nn.Parameter):
+            return
+        if name == "requires_grad_" and kwargs.get("requires_grad", args[1] if len(args) > 1 else True) is False:
+            self.frozen_at = self.frozen_at or self._stack()
+        elif name == "to" and result.dtype in (torch.bfloat16, torch.float16):
+            self.cast_at = self._stack()
+        elif name.endswith("_") and not graded:
+            self.initialised.setdefault(id(args[0]), (len(self._session.optimizers()), self._stack()))
 
     def from_network(self, tensor: Tensor) -> bool:
         """Return whether a tensor was computed from parameters, not from stored data."""
@@ -227,14 +242,16 @@ class Operations:
                 return True
         return False
 
-    def _dropout(self, args: tuple[Any, ...], kwargs: dict[str, Any], graded: bool) -> None:
-        rate = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
-        active = bool(kwargs.get("training", args[2] if len(args) > 2 else True) and rate)
+    def _mode_of(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], graded: bool) -> None:
+        """Note whether dropout or batch normalisation is in training mode."""
         step = self._session.step
-        if active:
+        if name == "batch_norm":
+            step.batch_norm[graded].add(bool(kwargs.get("training", args[5] if len(args) > 5 else False)))
+            return
+        rate = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+        if kwargs.get("training", args[2] if len(args) > 2 else True) and rate:
             step.dropout[graded] += 1
-            if graded:
-                step.dropout_stack = self._session.places.stack(sys._getframe(2))
+            step.dropout_place = self._stack() if graded else step.dropout_place
 
     def _divided(self, args: tuple[Any, ...], graded: bool) -> None:
         """Note a division of logits by a number, as a temperature does."""
@@ -246,12 +263,6 @@ class Operations:
         if isinstance(divisor, int | float) and not isinstance(divisor, bool) and divisor not in (0, 1):
             self._session.step.divisors[graded].setdefault((args[0].shape[-1], float(divisor)), self._stack())
 
-    def _required(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if kwargs.get("requires_grad", args[1] if len(args) > 1 else True) is False and isinstance(
-            args[0], torch.nn.Parameter
-        ):
-            self.frozen_at = self.frozen_at or self._stack()
-
     def frozen_share(self) -> float | None:
         """Return the share of the weights in the policy's forward passes that require no gradient."""
         total = sum(each.numel() for each in self.ran.values() if each.requires_grad)
@@ -259,7 +270,7 @@ class Operations:
         return still / (total + still) if total and "peft" not in sys.modules else None
 
     def _property(self, func: Any, args: tuple[Any, ...]) -> None:  # noqa: ANN401
-        if func == torch.Tensor.requires_grad.__set__ and len(args) > 1 and args[1] is False:  # type: ignore[attr-defined]
+        if func == torch.Tensor.requires_grad.__set__ and len(args) > 1 and args[1] is False:  # type: ignore[attr-defined, unused-ignore]
             self.frozen_at = self.frozen_at or self._stack()
 
     def _value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, graded: bool) -> None:
@@ -281,11 +292,10 @@ class Operations:
         if (
             not self.not_finite
             and tensor.device.type == "cpu"
-            and tensor.numel()
-            and bool(torch.isnan(tensor.detach()).any())
+            and _has_nan(tensor)
+            and not any(map(_has_nan, _flat(args)))
         ):
-            if not any(_has_nan(each) for each in _flat(args)):
-                self.not_finite = stack
+            self.not_finite = stack
 
     def _operands(self, name: str, args: tuple[Any, ...], node: Any) -> None:  # noqa: ANN401
         if len(args) < 2 or not all(isinstance(each, torch.Tensor) for each in args[:2]):
@@ -359,4 +369,5 @@ def _rows(data: Tensor, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
         flat = flat[:MOST_ROWS, :: max(1, -(-flat.shape[1] // COORDINATES))].detach().cpu()
         floating = flat.is_floating_point()
         numbers = flat.float().contiguous().numpy().view(np.int32) if floating else flat.numpy()
-    return (numbers.astype(np.int64) * _COEFFICIENTS[: numbers.shape[1]]).sum(1)
+    rows: np.ndarray[Any, np.dtype[np.int64]] = (numbers.astype(np.int64) * _COEFFICIENTS[: numbers.shape[1]]).sum(1)
+    return rows

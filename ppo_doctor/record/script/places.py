@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType, FrameType
 
 #: Longest text of a line that is kept.
@@ -39,7 +40,7 @@ class Places:
     """Finds the innermost relevant line of a stack: the user's code, or the trainer library that it called."""
 
     def __init__(self, folder: str, skipped: Iterable[str]) -> None:
-        self._folder = os.path.join(os.path.realpath(folder), "")
+        self._folder = f"{Path(folder).resolve()}{os.sep}"
         self._skipped = tuple(skipped)
         self._kinds: dict[str, int] = {}
 
@@ -93,7 +94,7 @@ class Places:
         return kind
 
     def _classify(self, file: str) -> int:
-        if file.startswith("<") or file.startswith(self._skipped) or file.endswith(("contextlib.py", "runpy.py")):
+        if file.startswith(("<", *self._skipped)) or file.endswith(("contextlib.py", "runpy.py")):
             return _SKIPPED
         real = os.path.realpath(file)
         if real.startswith(self._folder) and not any(part in real for part in _NOT_OWN):
@@ -172,18 +173,18 @@ def rate_line(files: Iterable[str]) -> Place | None:
     for file in files:
         tree = parsed(file)
         for node in ast.walk(tree) if tree is not None else ():
-            targets = (
-                node.targets
-                if isinstance(node, ast.Assign)
-                else [node.target]
-                if isinstance(node, ast.AugAssign)
-                else []
-            )
-            for target in targets:
-                key = target.slice if isinstance(target, ast.Subscript) else None
-                if isinstance(key, ast.Constant) and key.value == "lr":
-                    return Place(file, node.lineno, "")
+            if isinstance(node, ast.Assign | ast.AugAssign) and any(map(_is_rate, _targets(node))):
+                return Place(file, node.lineno, "")
     return None
+
+
+def _targets(node: ast.Assign | ast.AugAssign) -> list[ast.expr]:
+    return node.targets if isinstance(node, ast.Assign) else [node.target]
+
+
+def _is_rate(target: ast.expr) -> bool:
+    key = target.slice if isinstance(target, ast.Subscript) else None
+    return isinstance(key, ast.Constant) and key.value == "lr"
 
 
 def loop_line(place: Place, outside: Iterable[int]) -> Place | None:

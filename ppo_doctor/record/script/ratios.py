@@ -48,10 +48,10 @@ def complete(step: Step, session: Session, *, trace: bool) -> None:
     with torch.no_grad():
         for seen in step.ratios:
             if seen.row is None:
-                _measure(seen, step, session, trace=trace)
+                _measure(seen, session, trace=trace)
 
 
-def _measure(seen: RatioSeen, step: Step, session: Session, *, trace: bool) -> None:
+def _measure(seen: RatioSeen, session: Session, *, trace: bool) -> None:
     nodes = seen.nodes
     ratio = nodes.values.detach().float()
     new, old = _sides(nodes)
@@ -127,7 +127,7 @@ def _broadcast(ratio: Tensor, advantages: Tensor) -> float:
         shape = torch.broadcast_shapes(ratio.shape, advantages.shape)
     except RuntimeError:
         return 1.0
-    return float(np.prod(shape)) / max(ratio.numel(), advantages.numel(), 1)
+    return float(np.prod(shape)) / float(max(ratio.numel(), advantages.numel(), 1))
 
 
 def _pull(seen: RatioSeen, advantages: Tensor) -> float | None:

@@ -31,7 +31,7 @@ class Origin:
 def bits_of(tensor: Any) -> np.ndarray[Any, np.dtype[np.int32]]:  # noqa: ANN401 - a torch tensor
     """Return the values as the bits of float32 numbers, flat, on the host."""
     flat = tensor.detach().float().reshape(-1)
-    return np.asarray(flat.cpu().numpy()).view(np.int32)  # type: ignore[no-any-return]
+    return np.asarray(flat.cpu().numpy()).view(np.int32)
 
 
 class Ring:
@@ -67,7 +67,7 @@ class Ring:
         self._end, self._starts, self._calls = 0, [], []
 
     def origin(self, tensor: Any) -> Origin | None:  # noqa: ANN401 - a torch tensor
-        """Return the earliest place that computed nearly all of a tensor's values, without a gradient if there is one."""
+        """Return the earliest place that computed nearly all values of a tensor, preferably without a gradient."""
         bits = bits_of(tensor)
         distinct = np.unique(bits[bits != 0])
         probes = distinct[:: max(1, len(distinct) // PROBES)][:PROBES]

@@ -9,6 +9,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -27,7 +28,7 @@ from ppo_doctor.record.script.movement import Movement
 from ppo_doctor.record.script.options import WatchOptions
 from ppo_doctor.record.script.places import Place, Places, Stack
 from ppo_doctor.record.script.ring import Ring
-from ppo_doctor.record.script.settings import epochs_configured
+from ppo_doctor.record.script.settings import passes_configured
 from ppo_doctor.record.script.steps import Step
 from ppo_doctor.record.script.updates import starts
 
@@ -55,8 +56,8 @@ class Session:
 
         self.options, self.log = options, log
         self.done = False
-        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        self.places = Places(options.folder, (os.path.dirname(torch.__file__) + os.sep, package + os.sep))
+        package = Path(__file__).resolve().parents[2]
+        self.places = Places(options.folder, (f"{Path(torch.__file__).parent}{os.sep}", f"{package}{os.sep}"))
         self.ring = Ring(min(MOST_VALUES, options.memory // (4 * VALUE)))
         self.operations = Operations(self)
         self.steps, self.update = 0, 0
@@ -78,7 +79,7 @@ class Session:
         self._config: dict[str, float | int] = {}
         self._places: dict[str, Place] = {}
         self._trained_before: set[int] = set()
-        self._rollouts: list[set[int]] = []
+        self._rollouts: list[frozenset[int]] = []
         self._ratio_seen = self._compiled = self._compiles = False
         self._idle = 0
         self._stepping = self._draws = False
@@ -350,6 +351,8 @@ class Session:
 
     def _close_window(self, *, whole: bool) -> None:
         """Write the updates of a window that ends."""
+        if not self._window:
+            return
         begins = [
             n for n, begin in enumerate(starts(self._window, self.operations.entries, draws=self._draws)) if begin
         ]
@@ -405,11 +408,9 @@ class Session:
                 self._config.setdefault("learning_rate", step.learning_rate)
 
     def configured(self, frame: FrameType) -> None:
-        """Find the configured number of epochs in the variables of the script's frames, once."""
-        if "n_epochs" not in self._config:
-            epochs = epochs_configured(self.places.own_frames(frame))
-            if epochs is not None:
-                self._config["n_epochs"] = epochs
+        """Find the configured number of passes in the variables of the script's frames."""
+        if not self._config.keys() & {"n_epochs", "target_kl"}:
+            self._config.update(passes_configured(self.places.own_frames(frame)))
 
     @property
     def config(self) -> dict[str, float | int]:

@@ -15,12 +15,14 @@ _EPOCHS = re.compile(
 )
 #: Names of a bound on the KL, at which the epochs of an update end early.
 _EARLY = re.compile(r"(?i)^(target_kl|kl_target|max_kl|kl_stop|kl_limit|early_stop.*|stop_kl|kl_threshold)$")
+#: Parts of the names of classes that hold options.
+_OPTIONS = ("config", "args", "namespace", "hparam", "cfg", "settings", "param")
 #: Most epochs that a setting of such a name may mean.
 MOST = 1000
 
 
-def epochs_configured(frames: Iterable[FrameType]) -> int | None:
-    """Return the one number of epochs that the variables of the frames name, None if none or several, or if they may end early.
+def passes_configured(frames: Iterable[FrameType]) -> dict[str, float]:
+    """Return `n_epochs` if the variables of the frames name one number, and `target_kl` if passes may end early.
 
     Looked at are local variables, attributes of objects in them, and options (argparse, dataclasses, dicts).
     """
@@ -31,10 +33,10 @@ def epochs_configured(frames: Iterable[FrameType]) -> int | None:
                 if not isinstance(name, str) or value is None or isinstance(value, bool):
                     continue
                 if _EARLY.match(name) and isinstance(value, int | float) and value > 0:
-                    return None
+                    return {"target_kl": float(value)}
                 if _EPOCHS.match(name) and isinstance(value, int) and 0 < value <= MOST:
                     found.add(value)
-    return found.pop() if len(found) == 1 else None
+    return {"n_epochs": found.pop()} if len(found) == 1 else {}
 
 
 def _spaces(frame: FrameType) -> list[Mapping[str, Any]]:
@@ -55,8 +57,6 @@ def _options(value: object, *, nested: bool = True) -> list[Mapping[str, Any]]:
         return [value]
     name = type(value).__name__.lower()
     if hasattr(value, "__dict__") and not isinstance(value, type):
-        wanted = nested or any(
-            word in name for word in ("config", "args", "namespace", "hparam", "cfg", "settings", "param")
-        )
+        wanted = nested or any(word in name for word in _OPTIONS)
         return [vars(value)] if wanted else []
     return []

@@ -76,6 +76,8 @@ class Step:
     gradient_not_finite: bool = False
     dropout: Counter[bool] = field(default_factory=Counter)
     dropout_place: Stack = ()
+    #: modes of batch normalisation, by whether gradients are on
+    batch_norm: dict[bool, set[bool]] = field(default_factory=lambda: {True: set(), False: set()})
     #: (number of classes, divisor) of logits, by whether gradients are on
     divisors: dict[bool, dict[tuple[int, float], Stack]] = field(default_factory=lambda: {True: {}, False: {}})
     #: size of the last dimension of logits that the training pass normalised
