@@ -8,7 +8,7 @@ make a broken run look sound.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from ppo_doctor.checks.run_kind import never_logged, not_for
-from ppo_doctor.checks.run_view import inputs, metrics_wanted, takes_a_log
+from ppo_doctor.checks.run_view import inputs, metrics_used, metrics_wanted, takes_a_log
 from ppo_doctor.model.arrays import median
+from ppo_doctor.model.metrics import OBSERVED
 from ppo_doctor.model.rules import OPERATORS, Evidence, Finding
 from ppo_doctor.model.run import SINGLE, Fact, Series
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from ppo_doctor.checks.run_view import RunView
     from ppo_doctor.model.rules import Clause, Rule
-    from ppo_doctor.model.run import BoolArray, FloatArray
+    from ppo_doctor.model.run import BoolArray, CodePlace, FloatArray
     from ppo_doctor.model.words import Status
 
 #: Places of records in a series.
@@ -246,9 +247,14 @@ def check(view: RunView, rule: Rule) -> Finding:
     missing = tuple([quantity for quantity in rule.needs if view.get(quantity) is None])
     if missing:
         return _missing(view, rule, missing)
-    from_tensors = rule.min_points_tensor is not None and FROM_TENSORS in view.run.facts
-    least = rule.min_points_tensor if from_tensors else rule.min_points
-    return _conclude(rule, [_answer(view, clause, least or 0) for clause in rule.when])
+    exact = rule.min_points_tensor is not None and _is_measured(view)
+    least = rule.min_points_tensor if exact else rule.min_points
+    return _conclude(view, rule, [_answer(view, clause, least or 0) for clause in rule.when])
+
+
+def _is_measured(view: RunView) -> bool:
+    """Return whether the metrics of a run were computed from tensors: of its dumps, or in its running script."""
+    return FROM_TENSORS in view.run.facts or not OBSERVED.isdisjoint(view.run.series)
 
 
 def _answer(view: RunView, clause: Clause, least: int) -> Answer:
@@ -296,7 +302,7 @@ def _not_enough(missing: tuple[str, ...]) -> str:
     return "; ".join(f"the log does not hold enough to tell {name.replace('_', ' ')}" for name in missing)
 
 
-def _conclude(rule: Rule, answers: list[Answer]) -> Finding:
+def _conclude(view: RunView, rule: Rule, answers: list[Answer]) -> Finding:
     """Return the finding of all conditions together: clear if one is false, else skipped if one is unknown."""
     truths = [answer.truth for answer in answers]
     if False not in truths and None in truths:
@@ -305,7 +311,21 @@ def _conclude(rule: Rule, answers: list[Answer]) -> Finding:
     if False in truths:
         return _finding(rule, "clear", evidence=evidence)
     onsets = [answer.onset for answer in answers if answer.onset is not None]
-    return _finding(rule, "fired", evidence=evidence, onset=max(onsets, default=None))
+    place = _place(view, rule, answers) if view.run.places else None
+    return _finding(rule, "fired", evidence=evidence, onset=max(onsets, default=None), place=place)
+
+
+def _place(view: RunView, rule: Rule, answers: Sequence[Answer]) -> CodePlace | None:
+    """Return the line of the script of the first metric that has one, condition by condition.
+
+    The metrics of a condition are those of its evidence, and those from which its statistic is computed.
+    """
+    for clause, answer in zip(rule.when, answers, strict=True):
+        evidence = [entry.metric for entry in answer.counted or (answer.evidence,) if entry]
+        for name in (*evidence, *metrics_used(clause.quantity, view.held)):
+            if (place := view.run.places.get(name)) is not None:
+                return place
+    return None
 
 
 @lru_cache(maxsize=2048)  # two rules in three are skipped, and the same ones in each run of a sweep
@@ -322,6 +342,7 @@ def _finding(
     reason: str | None = None,
     missing: tuple[str, ...] = (),
     applies: bool = True,
+    place: CodePlace | None = None,
 ) -> Finding:
     return Finding(
         rule=rule.name,
@@ -336,4 +357,5 @@ def _finding(
         missing=missing,
         applies=applies,
         proves=rule.proves,
+        place=place,
     )

@@ -43,6 +43,16 @@ BEGINNING, COUNTS = 3, 0.02
 ONE_NUMBER = 0.05
 
 
+@statistic("sampling_temperature")
+def sampling_temperature_off(view: RunView) -> Series | None:
+    """Return the distance from 1 of the temperature that the rollout has and training does not have."""
+    series = view.run.series.get("sampling_temperature")
+    if series is None:
+        return None
+    values, says = np.abs(series.values - 1), f"distance of '{series.raw}' from 1"
+    return replace(series, name="sampling_temperature_off", values=values, how="computed", says=says)
+
+
 @statistic("clip_fraction")
 def clipped_from_the_start(view: RunView) -> Fact | None:
     """Return the smaller of the first and the usual clip fraction."""

@@ -63,6 +63,22 @@ def ratio_departure(view: RunView) -> Series | None:
     return while_alive(view, departure)
 
 
+@statistic("repeated_ratio_dev+update_norm")
+def trained_ratio_dev(view: RunView) -> Series | None:
+    """Return the largest |ratio - 1| on samples that an earlier step trained on, of updates in which steps move it.
+
+    Those are updates that moved the weights and whose advantages, if they were seen, are not all 0.
+    """
+    series = view.run.series.get("repeated_ratio_dev")
+    moved = beside(series, view.run.series.get("update_norm"))
+    if series is None or moved is None:
+        return None
+    advantages = beside(series, view.run.series.get("advantages_abs_max"))
+    taught = np.ones(len(series), dtype=bool) if advantages is None else ~(advantages.values == 0)
+    values = np.where(taught & (moved.values > 0), series.values, np.nan)
+    return replace(series, name="trained_ratio_dev", values=values, says=series.raw)
+
+
 def _resolution(view: RunView, logged: list[Series]) -> Resolution:
     """Return the resolution of a distance from identity: exact if the digits cannot hide what the policy moved.
 

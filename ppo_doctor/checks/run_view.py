@@ -160,3 +160,8 @@ def takes_a_log(quantity: str) -> bool:
 def metrics_wanted(quantity: str, never: frozenset[str] = frozenset()) -> tuple[str, ...]:
     """Return the inputs to log for a quantity: its first alternative without those of `never`, else its first."""
     return next((way for way in ways(quantity) if never.isdisjoint(way)), ways(quantity)[0])
+
+
+def metrics_used(quantity: str, held: frozenset[str]) -> tuple[str, ...]:
+    """Return the inputs of a quantity: all that are held of each alternative for which nothing lacks."""
+    return tuple(name for way in ways(quantity) if held.issuperset(way) for name in way)

@@ -42,6 +42,20 @@ def updates_planned(view: RunView) -> Fact | None:
     return None if planned is not None and planned.how == "default" and counters.refuted(view) else planned
 
 
+@statistic("passes+ppo_epochs")
+def passes_missing(view: RunView) -> Series | None:
+    """Return by how many passes over its samples each observed update stayed below the configured epochs.
+
+    None if a target KL is configured, because an early stop leaves passes out on purpose.
+    """
+    passes, epochs = view.run.series.get("passes"), view.given("ppo_epochs")
+    if passes is None or epochs is None or view.given("target_kl"):
+        return None
+    says = f"{epochs:g} epochs are configured, less '{passes.raw}'"
+    values = epochs - passes.values
+    return dataclasses.replace(passes, name="passes_missing", values=values, unit="passes", how="computed", says=says)
+
+
 @statistic("optimizer_steps", "ppo_epochs+num_minibatches")
 def updates_effective(view: RunView) -> Fact | None:
     """Return K: observed, else configured, else by the trainer's defaults."""
@@ -117,13 +131,16 @@ LEAST_OF_USUAL_STOP = 0.2
 def unexplained_share(view: RunView) -> Fact | None:
     """Return executed over configured work per batch; 1 if an early stop at a usual target explains the rest.
 
-    None if the configured epochs are only a cap, such as spinningup's train_pi_iters.
+    None if the configured epochs are only a cap, such as spinningup's train_pi_iters, or if a log with a target has too
+    few KLs to tell whether updates stop at it.
     """
     share = view.fact("epochs_share")
     if share is None or "epochs_are_a_cap" in view.run.facts:
         return None
     executed = share.number or 0.0
     reach, target = view.value("kl_over_target"), view.number("target_kl")
+    if executed < 1 and target and reach is None and view.logged("approx_kl"):
+        return None
     stopped = reach is not None and reach >= 0.5 and (target or 0.0) >= USUAL_TARGET_KL
     if executed < 1 and stopped and executed >= LEAST_OF_USUAL_STOP:
         says = f"{share.says}; the early stop at target_kl {target:g} explains it"

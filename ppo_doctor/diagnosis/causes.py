@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from ppo_doctor.checks.statistics import ways
 from ppo_doctor.model.diagnosis import LedgerEntry, RankedCause
 from ppo_doctor.model.evidence import says
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.model.metrics import METRICS, loggable
+from ppo_doctor.model.metrics import METRICS, OBSERVED, loggable
 from ppo_doctor.model.rules import Measurement
 from ppo_doctor.model.words import CONFIDENCES, RULED_OUT_DB, Severity
 
@@ -71,8 +72,9 @@ def account(
     """Return the account of a cause, or None if an answer rules it out or none of its `needs` was answered yes.
 
     If a proof of the cause was answered yes, and `odd` (a check that no other cause explains) is among its proofs or
-    needs, no answer rules it out. A check whose evidence is from one of the `guessed` keys weighs as usual but proves
-    nothing, unless it is about non-finite numbers, which are a fault whatever the metric is.
+    needs, no answer rules it out. If the proof was observed in the running script, only another proof does. A check
+    whose evidence is from one of the `guessed` keys weighs as usual but proves nothing, unless it is about non-finite
+    numbers, which are a fault whatever the metric is.
     """
     if cause.needs and not any(_fired(findings, name) for name in cause.needs):
         return None
@@ -83,10 +85,24 @@ def account(
     )
     shown = [findings[name] for name in cause.proof if _fired(findings, name)]
     sure = any(f.link == "numerics" or guessed.isdisjoint(e.raw for e in f.evidence) for f in shown)
-    proven = sure and not cause.never_proven
+    observed = any(_is_observed(f) for f in shown)
+    proven = sure and (observed or not cause.never_proven)
+    if observed:  # what the metrics suggest does not contradict what the script's own operations show
+        lines = tuple(line for line in lines if line.db > RULED_OUT_DB or _excludes(line.finding))
     if not (shown and odd in {*cause.proof, *cause.needs}) and any(line.db <= RULED_OUT_DB for line in lines):
         return None
     return Account(cause=cause, score=cause.prior + sum(line.db for line in lines), lines=lines, proven=proven)
+
+
+def _is_observed(finding: Finding) -> bool:
+    """Return whether a finding is about a metric that only a running script shows, or a statistic of one."""
+    names = (name for entry in finding.evidence for way in ways(entry.metric) for name in way)
+    return not OBSERVED.isdisjoint(names)
+
+
+def _excludes(finding: Finding) -> bool:
+    """Return whether a finding that rules a cause out is a proof itself."""
+    return finding.status == "fired" and finding.proves
 
 
 def _fired(findings: Mapping[str, Finding], name: str) -> bool:

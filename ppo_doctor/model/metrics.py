@@ -18,7 +18,7 @@ class Metric:
     meaning: str
     #: False if NaN or infinity can be harmless (explained variance for constant returns)
     finite: bool = True
-    #: False if the metric can only be computed from dumps and checkpoints
+    #: False if the metric can only be computed from dumps and checkpoints, or observed in a running script
     logged: bool = True
 
 
@@ -223,6 +223,51 @@ _OF_TENSORS = (
     ("swallowed_fraction", "fraction", "share of 16-bit weights that a step of the learning rate leaves as they are"),
 )
 
+#: Metrics that are observed in the operations of a running script (`ppo-doctor run`). No trainer logs them either.
+_OF_SCRIPTS = (
+    (
+        "repeated_ratio_dev",
+        "",
+        "largest |ratio - 1| in minibatches of samples that an earlier step of the update trained",
+    ),
+    ("old_log_prob_with_gradient", "fraction", "share of minibatches in which the old log-probs carry a gradient"),
+    (
+        "policy_pull",
+        "",
+        "cosine of minus the loss's gradient by the new log-probs with the advantages: 1 in sound runs",
+    ),
+    (
+        "surrogate_takes_larger",
+        "fraction",
+        "share of minibatches whose surrogate takes the larger gain, clipped or not",
+    ),
+    ("surrogate_broadcast", "", "elements of ratio times advantage, per element of the larger factor"),
+    ("advantage_repeat_corr", "", "correlation of the advantages of the same samples between two passes of an update"),
+    ("weights_without_gradient", "fraction", "share of trainable weights that ran in training and got no gradient"),
+    ("weights_unheld", "fraction", "share of the trained weights of the policy that no optimizer holds"),
+    ("weights_frozen", "fraction", "share of the weights in the policy's forward pass that require no gradient"),
+    ("ratio_without_gradient", "fraction", "share of steps with a ratio that should carry a gradient and carries none"),
+    ("clip_unused", "fraction", "share of minibatches whose clipped ratio is computed and not in the loss"),
+    (
+        "clip_bounds_swapped",
+        "fraction",
+        "share of minibatches that clip the ratio with the lower bound above the upper",
+    ),
+    ("clip_after_step", "fraction", "share of steps after which, and not before which, gradients are clipped"),
+    ("gradients_left_over", "fraction", "share of steps that begin with gradients of an earlier step"),
+    ("inputs_unseen", "fraction", "share of training inputs that the network did not get in the rollout"),
+    ("dropout_active", "fraction", "share of training passes with active dropout"),
+    ("modes_differ", "fraction", "share of modules with an effective mode that had another one in the rollout"),
+    ("sampling_temperature", "", "divisor of the logits in the rollout that training does not have"),
+    ("rollouts_behind", "updates", "by how many rollouts the trained samples are older than the latest rollout"),
+    ("rollout_trained", "fraction", "share of the rollout's samples that the update trained on"),
+    ("samples_trained_before", "fraction", "share of the update's samples that an earlier update trained on"),
+    ("passes", "", "how often the update trained on each of its samples"),
+    ("value_target_with_gradient", "fraction", "share of minibatches in which the value target carries a gradient"),
+    ("value_broadcast", "", "elements of the value error, per predicted value"),
+    ("weights_rounded_away", "fraction", "share of the weights with a step that rounding left unchanged"),
+)
+
 #: Units of counts and times, and their limit, up to which float64 represents every whole number.
 _COUNTS, _MOST = frozenset(("tokens", "steps", "epochs", "s", "1/s")), 2.0**53
 #: Deviations, norms, distances and ratios of probabilities cannot be negative. A learning rate, a coefficient or a KL
@@ -232,6 +277,8 @@ _WITHIN = MappingProxyType(
     {
         "explained_variance": (-math.inf, 1.0),
         "logratio_advantage_corr": (-1.0, 1.0),
+        "policy_pull": (-1.0, 1.0),
+        "advantage_repeat_corr": (-1.0, 1.0),
         "rollout_prob_corr": (-1.0, 1.0),
         "rollout_prob_diff": (0.0, 1.0),
         "rollout_prob_diff_max": (0.0, 1.0),
@@ -241,8 +288,10 @@ _WITHIN = MappingProxyType(
 METRICS = MappingProxyType(
     {row[0]: Metric(*row) for row in _ROWS}
     | {row[0]: Metric(*row, finite=False) for row in _MAY_BE_MISSING}
-    | {row[0]: Metric(*row, finite=False, logged=False) for row in _OF_TENSORS}
+    | {row[0]: Metric(*row, finite=False, logged=False) for row in (*_OF_TENSORS, *_OF_SCRIPTS)}
 )
+#: Names of the metrics that only `ppo-doctor run` writes. A log that has one of them was measured in a running script.
+OBSERVED = frozenset(row[0] for row in _OF_SCRIPTS)
 
 
 def unit(name: str) -> str:

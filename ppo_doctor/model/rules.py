@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.model.run import SourceRef
+from ppo_doctor.model.run import CodePlace, SourceRef
 from ppo_doctor.model.words import PROOF_DB, RULED_OUT_DB, WORDS, ConfigValue, Operator, Severity, Status
 
 #: Comparison in a condition of a rule → its sign.
@@ -80,7 +80,7 @@ class Rule:
     proof: str | None = None
     #: smallest number of finite records; 0 if the conditions need none
     min_points: int = 5
-    #: the same for records computed from tensors; None: `min_points`
+    #: the same for records computed from tensors, of dumps or in a running script; None: `min_points`
     min_points_tensor: int | None = None
     #: does not apply to runs with one optimizer step per batch
     not_when_single_update: bool = False
@@ -143,6 +143,8 @@ class Finding:
     applies: bool = True
     #: whether firing proves something (`Rule.proves`)
     proves: bool = False
+    #: the line of the training script that it is about; only a finding that fired has one
+    place: CodePlace | None = None
 
     def __post_init__(self) -> None:
         if self.status == "fired" and not self.evidence:

@@ -33,6 +33,24 @@ class SourceRef:
         return self.path if self.line is None else f"{self.path}:{self.line}"
 
 
+@frozen
+class CodePlace:
+    """The line of a training script that a metric was observed at: its file, line from 1, function and text."""
+
+    file: str
+    line: int
+    function: str = ""
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    @property
+    def says(self) -> str:
+        """Return the place with its function and text: "train.py:205 in update: loss = surrogate.mean()"."""
+        return f"{self}{f' in {self.function}' if self.function else ''}{f': {self.text}' if self.text else ''}"
+
+
 @frozen(eq=False)
 class Axis:
     """The records of a series: steps as logged (nondecreasing) and where each stands in its file.
@@ -256,6 +274,8 @@ class Run:
     inferred: Mapping[str, str] = field(default_factory=dict)
     #: columns of a log by nobody's trainer that mean nothing to us, in the order of the log
     not_understood: tuple[str, ...] = ()
+    #: metric → the line of the training script that it was observed at
+    places: Mapping[str, CodePlace] = field(default_factory=dict)
 
     @property
     def unknown_keys(self) -> tuple[str, ...]:

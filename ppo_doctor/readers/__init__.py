@@ -13,7 +13,7 @@ from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.run import Note
 from ppo_doctor.readers.sniffing import sniff
 from ppo_doctor.readers.source import Source
-from ppo_doctor.readers.table import EmbeddedConfig, Table
+from ppo_doctor.readers.table import EmbeddedConfig, ScriptPlaces, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,8 +24,9 @@ __all__ = ["READERS", "Item", "holds_records", "read", "read_source", "sniff"]
 #: Least records of a log: fewer are a table of results, or an example line.
 FEWEST = 3
 
-#: What a source holds. A reader yields tables and configurations, and adds its notes to those of the source.
-Item = Table | EmbeddedConfig | Note
+#: What a source holds. A reader yields tables, configurations and lines of a script, and adds its notes to those of
+#: the source.
+Item = Table | EmbeddedConfig | ScriptPlaces | Note
 
 #: Container → "module:function", resolved only when chosen.
 READERS: Mapping[str, str] = MappingProxyType(

@@ -8,23 +8,30 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ppo_doctor.model.run import SourceRef
+from ppo_doctor.model.run import CodePlace, SourceRef
 from ppo_doctor.readers.console_base import Line
 from ppo_doctor.readers.console_messages import Exceptions
 from ppo_doctor.readers.pack import Packer, disguise
-from ppo_doctor.readers.table import EmbeddedConfig
+from ppo_doctor.readers.table import EmbeddedConfig, ScriptPlaces
 from ppo_doctor.readers.values import Values, config_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ppo_doctor.readers import Item
+    from ppo_doctor.readers.notes import Ledger
     from ppo_doctor.readers.source import Source
 
 #: A first record with one of these keys and no others is a configuration.
 CONFIG_KEYS = frozenset({"config", "args", "hyperparameters", "hparams"})
 #: The key of our recorder's format version in the record of its configuration.
 HEADER = "ppo_doctor"
+#: Keys beside HEADER: metric → line of the script that it was observed at, and quantity → why it was not observed.
+PLACES, UNSEEN = "places", "unseen"
+#: The most entries of each that are kept, the highest number of a line, and the most characters of a name, of a path,
+#: and of a line of code or a reason.
+MOST_ENTRIES, LARGEST_LINE = 300, 10_000_000
+LONGEST_NAME, LONGEST_PATH, LONGEST_CODE = 80, 400, 200
 _SETTINGS = tuple(f'"{key}"'.encode() for key in sorted(CONFIG_KEYS))
 #: Errors on a line that the fast path cannot read.
 _NOT_FAST = (ValueError, KeyError, TypeError, AttributeError, struct.error, OverflowError)
@@ -110,6 +117,81 @@ class Configurations:
         return found
 
 
+class ScriptLines:
+    """Takes what `ppo-doctor run` observed beside numbers out of records: lines of the script, and what was not seen.
+
+    Later records replace what earlier ones state about a metric. Entries of other types, or beyond the limits, are
+    left out with a note.
+    """
+
+    def __init__(self, notes: Ledger) -> None:
+        self._notes = notes
+        self._places: dict[str, CodePlace] = {}
+        #: quantity → reason, and the line of the record
+        self._unseen: dict[str, tuple[str, int]] = {}
+
+    def taken_out(self, record: dict[str, Any], line: int) -> dict[str, Any]:
+        """Return a record of our recorder without lines of the script and what was not seen; others unchanged."""
+        if HEADER not in record or not (PLACES in record or UNSEEN in record):
+            return record
+        for metric, value in self._entries(record, PLACES, line):
+            if (place := _code_place(value)) is not None:
+                self._add(self._places, metric, place, line)
+            else:
+                text = f"the line of code of {metric[:LONGEST_NAME]!r} is not used: it has no file and line"
+                self._notes.tell("line of code", text, line, kind="dropped")
+        for quantity, why in self._entries(record, UNSEEN, line):
+            self._add(self._unseen, quantity, (_text(why, LONGEST_CODE) or "no reason is given", line), line)
+        rest = {key: value for key, value in record.items() if key not in (PLACES, UNSEEN)}
+        return {} if rest.keys() == {HEADER} else rest
+
+    def finish(self) -> Iterator[ScriptPlaces]:
+        """Yield the lines of the script if there are any, and note for each reason what was not observed."""
+        reasons: dict[str, list[str]] = {}
+        for quantity, (why, _) in self._unseen.items():
+            reasons.setdefault(why, []).append(quantity)
+        for why, names in reasons.items():
+            text = f"not observed, so unknown: {', '.join(names)}: {why}"
+            self._notes.tell("unseen", text, max(self._unseen[name][1] for name in names), kind="said")
+        if self._places:
+            yield ScriptPlaces(places=self._places)
+
+    def _entries(self, record: dict[str, Any], key: str, line: int) -> list[tuple[str, Any]]:
+        entries = record.get(key, {})
+        if isinstance(entries, dict):
+            return list(entries.items())
+        self._notes.tell(f"{key} of another type", f"'{key}' is not an object, and is not used", line, kind="dropped")
+        return []
+
+    def _add(self, held: dict[str, Any], name: str, value: object, line: int) -> None:
+        if name in held or (len(held) < MOST_ENTRIES and 0 < len(name) <= LONGEST_NAME):
+            held[name] = value
+        else:
+            text = f"names of more than {LONGEST_NAME} characters, and more than {MOST_ENTRIES} of them, are not used"
+            self._notes.tell_once("entries beyond the limits", "", text, line, kind="dropped")
+
+
+def _code_place(value: object) -> CodePlace | None:
+    """Return a line of code with its texts shortened, or None if it has no file and no line number."""
+    if not isinstance(value, dict):
+        return None
+    file, line = value.get("file"), value.get("line")
+    if not isinstance(file, str) or not 0 < len(file) <= LONGEST_PATH or type(line) is not int:
+        return None
+    if not 0 < line <= LARGEST_LINE:
+        return None
+    function, text = _text(value.get("function"), LONGEST_NAME), _text(value.get("text"), LONGEST_CODE)
+    return CodePlace(file=file, line=line, function=function, text=text)
+
+
+def _text(value: object, longest: int) -> str:
+    """Return a text on one line, cut to a length; "" for a value of another type."""
+    if not isinstance(value, str):
+        return ""
+    text = " ".join(value[: 4 * longest].split())
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 class _Reader:
     def __init__(self, source: Source) -> None:
         self.packer = Packer(source.path, source.notes, _EVERY)
@@ -117,6 +199,7 @@ class _Reader:
         #: key layout → the functions that pack and append a record of numbers
         self.known: dict[tuple[str, ...], tuple[Callable[..., bytes], Callable[[bytes], None]]] = {}
         self.notes = source.notes
+        self._script = ScriptLines(source.notes)
         self._source = source
         self._values = Values(source.notes)
         #: a console that prints records as JSON may end in a traceback
@@ -152,6 +235,7 @@ class _Reader:
             text = "a piece of a record; settings, or records before it, may be lost with the rest"
             self._source.notes.tell("piece", text, self._piece, kind="lost")
         yield from self.configs.new()
+        yield from self._script.finish()
         yield from self.packer.flush()
 
     def slow(self, line: bytes, number: int, record: object) -> None:
@@ -190,6 +274,7 @@ class _Reader:
 
     def _take(self, record: dict[str, Any], number: int, line: bytes) -> None:
         rest = self.configs.taken_out(record, number, first=not self.packer.ordinal)
+        rest = self._script.taken_out(rest, number)
         if record and not rest:
             return
         record = _unwrapped(rest) if len(rest) == 2 else rest

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
-    from ppo_doctor.model.run import FloatArray, IntArray, SourceRef
+    from ppo_doctor.model.run import CodePlace, FloatArray, IntArray, SourceRef
     from ppo_doctor.model.words import ConfigValue
 
 #: The only key of a configuration that marks the beginning of a code cell in a notebook.
@@ -56,6 +56,13 @@ class EmbeddedConfig:
 
     values: Mapping[str, ConfigValue]
     source: SourceRef
+
+
+@frozen
+class ScriptPlaces:
+    """The lines of a training script at which metrics were observed, by metric."""
+
+    places: Mapping[str, CodePlace]
 
 
 def numbered_columns(keys: Iterable[str]) -> int:

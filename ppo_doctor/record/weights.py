@@ -84,7 +84,7 @@ class Weights:
         self._norms: dict[int, Any] = {}
         self._step_norms: list[Any] = []
         self._before: list[Any] = []
-        self._samples = [_sample(p, place) for place, p in enumerate(self.parameters)]
+        self._samples = [sample(p, place) for place, p in enumerate(self.parameters)]
         self._hooks = [p.register_post_accumulate_grad_hook(self._on(n)) for n, p in enumerate(self.parameters)]
         self._hooks += [self.optimizer.register_step_pre_hook(self._before_step)] if self.optimizer else []
         self._hooks += [self.optimizer.register_step_post_hook(self._after_step)] if self.optimizer else []
@@ -116,7 +116,7 @@ class Weights:
         for norm in self._step_norms:
             parcel.add("grad_norm", norm / loss_scale if loss_scale is not None else norm)
         for place, before in enumerate(self._before):
-            parcel.add("moved", _moved(before, self._watched(place), self.parameters[place].numel()))
+            parcel.add("moved", moved(before, self._watched(place), self.parameters[place].numel()))
         self._before = []
 
     def movement(self, rows: Array) -> dict[str, float]:
@@ -173,7 +173,7 @@ def _float32() -> Tensor:
     return sys.modules["torch"].float32
 
 
-def _sample(parameter: Tensor, place: int) -> Tensor:
+def sample(parameter: Tensor, place: int) -> Tensor:
     """Return the coordinates to watch, drawn from a separate generator; None for all of a small tensor."""
     torch = sys.modules["torch"]
     size = local(parameter).numel()
@@ -184,7 +184,7 @@ def _sample(parameter: Tensor, place: int) -> Tensor:
     return torch.randint(size, (wanted,), generator=own).to(parameter.device)
 
 
-def _moved(before: Tensor, after: Tensor, size: int) -> Tensor:
+def moved(before: Tensor, after: Tensor, size: int) -> Tensor:
     """Return [squared change, changed weights, weights] of a tensor, scaled up from the watched coordinates."""
     torch = sys.modules["torch"]
     scale = size / max(before.numel(), 1)

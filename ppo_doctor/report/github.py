@@ -6,6 +6,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from ppo_doctor.diagnosis.gate_result import failing
+from ppo_doctor.model.run import SourceRef
 from ppo_doctor.model.words import Severity
 from ppo_doctor.report import markdown, phrases
 from ppo_doctor.report.escape import command_data, command_property, slashes
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ppo_doctor.model.diagnosis import Diagnosis
-    from ppo_doctor.model.run import Run, SourceRef
+    from ppo_doctor.model.run import Run
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import ProblemSummary
 
@@ -95,7 +96,10 @@ def _problem(problem: ProblemSummary, diagnosis: Diagnosis, failed: Collection[s
     advice = (stopped(f"{capital(label)}: {words}") for label, words in phrases.advice(problem))
     text = " ".join((f"{standing}.", *advice))
     title = ": ".join(filter(None, (problem.cause, phrases.title(problem))))
-    return _annotation(level, title, text, diagnosis, problem.place)
+    place = problem.place
+    if problem.code is not None:
+        place = SourceRef(path=problem.code.file, line=problem.code.line)
+    return _annotation(level, title, text, diagnosis, place)
 
 
 def _annotation(

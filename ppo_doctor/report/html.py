@@ -224,7 +224,10 @@ def _problem(
 
 def _pairs(rows: Sequence[tuple[str, str]], cls: str) -> Markup:
     """Return a list of sentences with their labels."""
-    pairs = (join((el("dt", text(label), cls="do" * (label == "do")), el("dd", text(words)))) for label, words in rows)
+    pairs = (
+        join((el("dt", text(label), cls="do" * (label == "do")), el("dd", (code if label == "at" else text)(words))))
+        for label, words in rows
+    )
     return el("dl", *pairs, cls=cls) if rows else NOTHING
 
 
@@ -337,7 +340,8 @@ def _check(finding: Finding) -> Markup:
     outcome = el("td", el("span", mark, text(f" {finding.status}"), cls=f"outcome {finding.status}"))
     about = f" · {finding.link} · {finding.severity.value}"
     name = el("div", text(f"{finding.code} "), code(finding.rule), text(about), cls="about")
-    return el("tr", outcome, el("td", el("div", text(_result(finding))), name), cls="filtered")
+    place = el("div", code(finding.place.says)) if finding.place is not None else NOTHING
+    return el("tr", outcome, el("td", el("div", text(_result(finding))), place, name), cls="filtered")
 
 
 def _result(finding: Finding) -> str:

@@ -259,6 +259,10 @@ def _shown(diagnosis: Diagnosis) -> list[Finding]:
 
 def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Json]:
     cost = diagnosis.costs.get(finding.rule)
+    source = next((e.source for e in finding.evidence if e.source is not None), None)
+    code: dict[str, Json] = {}
+    if finding.place is not None:
+        code = {"at": str(finding.place), "place": fields(finding.place, "file line function text")}
     return {
         "id": finding.rule,
         "says": f"{finding.title}: {says(finding)}",
@@ -267,8 +271,9 @@ def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Json]:
         "link": finding.link,
         "problem": next((p.id for p in diagnosis.problems if finding.rule in p.findings), None),
         "since_step": finding.onset_step,
-        "at": _json(next((e.source for e in finding.evidence if e.source is not None), None)),
+        "at": _json(source),
         "cost": None if cost is None else fields(cost, "what share"),
+        **code,
     }
 
 

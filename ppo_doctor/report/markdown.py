@@ -124,7 +124,8 @@ def _standing(problem: ProblemSummary, diagnosis: Diagnosis) -> str:
 
 
 def _problem(problem: ProblemSummary, diagnosis: Diagnosis, options: RenderOptions) -> str:
-    rows = [f"**{label}** {md(words)}" for label, words in phrases.advice(problem)]
+    advice = phrases.advice(problem)
+    rows = [f"**{label}** {(md_code if label == 'at' else md)(words)}" for label, words in advice]
     accounts = [_account(cause) for cause in causes_of(diagnosis, problem)] if options.why else []
     head = f"#### {problem.rank}. {md(phrases.title(problem))}\n\n{_standing(problem, diagnosis)}"
     return "\n\n".join(part for part in [head, _bullets(rows), *accounts] if part)
@@ -140,7 +141,7 @@ def _details(summary: Summary, diagnosis: Diagnosis, options: RenderOptions) -> 
         rest = phrases.rest(summary, diagnosis)
         return _bullets([*rows, *(f"reading: {md(words)}" for label, words in rest if label == "reading")])
     rows += [f"reading: {md(note)}" for note in diagnosis.run.notes]
-    rows += [f"{f.status} {md_code(f.rule)}: {md(_outcome(f))}" for f in diagnosis.findings]
+    rows += [f"{f.status} {md_code(f.rule)}: {md(_outcome(f))}{_at(f)}" for f in diagnosis.findings]
     rows += [f"left out on request: {md_code(name)}" for name in diagnosis.suppressed]
     rows += [f"not ruled out: {md_code(cause.id)}: {md(sentence(cause.because))}" for cause in diagnosis.not_ruled_out]
     accounts = [_account(cause) for cause in others] if options.why else []
@@ -159,6 +160,11 @@ def _chain(diagnosis: Diagnosis) -> str:
 def _outcome(finding: Finding) -> str:
     """Return a finding as a sentence, or the reason if it did not run, because its title would read like a claim."""
     return (finding.reason or "") if finding.status in ("skipped", "errored") else finding_says(finding)
+
+
+def _at(finding: Finding) -> str:
+    """Return the line of the script that a finding is about, or "" if it has none."""
+    return f" {md_code(finding.place.says)}" if finding.place is not None else ""
 
 
 def _account(cause: RankedCause) -> str:

@@ -232,11 +232,6 @@ def weighed(cause: RankedCause) -> list[LedgerEntry]:
     return sorted(cause.ledger, key=lambda entry: -entry.db)
 
 
-def in_favour(cause: RankedCause) -> list[LedgerEntry]:
-    """Return the ledger entries that support a cause, the heaviest first."""
-    return [entry for entry in weighed(cause) if entry.db > 0]
-
-
 def outcome(summary: Summary, *, medians: bool = True) -> str:
     """Return the outcome of a run in sentences: what ended it, reward, evaluation, entropy, and reason of the verdict.
 
@@ -339,10 +334,11 @@ def title(problem: ProblemSummary) -> str:
 
 
 def standing(problem: ProblemSummary, diagnosis: Diagnosis) -> list[str]:
-    """Return the severity of a problem, the step of its onset and its place in the log, as far as they are known."""
+    """Return the severity of a problem, its onset, and its place in script or log, as far as they are known."""
     since = [bound(f"since step {problem.since}")] if problem.since is not None else []
-    place = bound(_place(problem.place, diagnosis)) if problem.place is not None else ""
-    return [problem.severity.value, *since, *filter(None, [place])]
+    place = _place(problem.place, diagnosis) if problem.place is not None else ""
+    place = plain(str(problem.code)) if problem.code is not None else place
+    return [problem.severity.value, *since, *filter(None, [bound(place)])]
 
 
 def _place(place: SourceRef, diagnosis: Diagnosis) -> str:
@@ -356,12 +352,13 @@ def _place(place: SourceRef, diagnosis: Diagnosis) -> str:
 def advice(
     problem: ProblemSummary, *, seen: int = 2, resort: bool = True, because: bool = True
 ) -> list[tuple[str, str]]:
-    """Return the lines of a problem with their labels: evidence, cost, causes, remedies, measurement, what to avoid.
+    """Return the lines of a problem with their labels: code, evidence, cost, causes, remedies, measurement, not to do.
 
     The measurement precedes the remedies if the leading cause is only suspected. `seen` is the number of statistics;
     without `resort` only the first remedy is printed, without `because` the measurement has no reason.
     """
-    lines = [("seen", "; ".join(map(flowing, problem.seen[:seen])))] if problem.seen[:seen] else []
+    lines = [("at", prose(problem.code.says))] if problem.code is not None else []
+    lines += [("seen", "; ".join(map(flowing, problem.seen[:seen])))] if problem.seen[:seen] else []
     if problem.cost is not None:
         lines.append(("cost", f"{problem.cost.share:.0%} of the run: {problem.cost.what}"))
     lines += _why(problem)

@@ -1,4 +1,4 @@
-"""SARIF 2.1.0: every rule and leading cause, with its result on the run and its place in the log.
+"""SARIF 2.1.0: every rule and leading cause, with its result on the run and its place in the script or the log.
 
 A leading cause is a result beside the findings. Fingerprints hold rule, file and metric, but neither line nor number,
 so that a re-run of the same training keeps its alerts. GitHub raises an alert for every result, passed ones included
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ppo_doctor.diagnosis.gate_result import GateResult
     from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
     from ppo_doctor.model.rules import Evidence, Finding
+    from ppo_doctor.model.run import CodePlace
     from ppo_doctor.report import RenderOptions
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -113,7 +114,7 @@ def _finding(finding: Finding, index: int, diagnosis: Diagnosis) -> dict[str, Js
     informs = finding.status == "fired" and finding.severity is Severity.INFO
     kind = "informational" if informs else KINDS[finding.status]
     message = finding.reason if finding.status == "skipped" else f"{finding.title}: {says(finding)}"
-    return {
+    result: dict[str, Json] = {
         "ruleId": plain(finding.code),
         "ruleIndex": index,
         "kind": kind,
@@ -123,18 +124,22 @@ def _finding(finding: Finding, index: int, diagnosis: Diagnosis) -> dict[str, Js
         "partialFingerprints": _fingerprints(finding.code, evidence, diagnosis),
         "properties": {"onsetStep": finding.onset_step},
     }
+    if finding.place is None:
+        return result
+    return result | {"locations": [_code(finding.place)], "relatedLocations": _related([finding], diagnosis)}
 
 
 def _cause(cause: RankedCause, index: int, diagnosis: Diagnosis, gate: GateResult | None) -> dict[str, Json]:
     supporting = support(cause, diagnosis)
     evidence = _located(supporting)
+    code = [_code(finding.place) for finding in supporting if finding.place is not None]
     result: dict[str, Json] = {
         "ruleId": plain(cause.id),
         "ruleIndex": index,
         "kind": "fail" if cause.confidence != "suspected" else "review",
         "level": LEVELS[cause.severity] if cause.confidence != "suspected" else "none",
         "message": {"text": _message(cause)},
-        "locations": locations((evidence,) if evidence else (), diagnosis),
+        "locations": code[:1] or locations((evidence,) if evidence else (), diagnosis),
         "relatedLocations": _related(supporting, diagnosis),
         "partialFingerprints": _fingerprints(cause.id, None, diagnosis),
         "properties": {"confidence": cause.confidence, "scoreDb": cause.score_db, "onsetStep": cause.onset_step},
@@ -218,6 +223,16 @@ def _place(evidence: Evidence, lined: set[str]) -> dict[str, Json]:
         physical["region"] = {"startLine": source.line}
     metric: Json = {"name": plain(evidence.metric), "fullyQualifiedName": plain(evidence.raw or evidence.metric)}
     return {"physicalLocation": physical, "logicalLocations": [metric]}
+
+
+def _code(place: CodePlace) -> Json:
+    """Return the location of a line of the training script, with its text as a snippet."""
+    region: dict[str, Json] = {"startLine": place.line}
+    if place.text:
+        region["snippet"] = {"text": prose(place.text)}
+    physical: Json = {"artifactLocation": location(place.file), "region": region}
+    names: list[Json] = [{"name": plain(place.function)}] if place.function else []
+    return {"physicalLocation": physical, "logicalLocations": names}
 
 
 def _fingerprints(name: str, evidence: Evidence | None, diagnosis: Diagnosis) -> Json:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.words import ASKED, CHAIN, QUESTIONS, Severity
 from ppo_doctor.report import phrases
-from ppo_doctor.report.escape import plain
+from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
 from ppo_doctor.report.phrases import (
     MARK_KEY,
@@ -85,7 +85,7 @@ class Cut:
 
 
 #: The labels of a problem after the first that `Cut.further` keeps; None for all.
-_FURTHER: tuple[Sequence[str] | None, ...] = ((), ("why",), ("seen", "cost", "why", "or"), None)
+_FURTHER: tuple[Sequence[str] | None, ...] = ((), ("why",), ("at", "seen", "cost", "why", "or"), None)
 #: What each step leaves out in addition to the steps before it; the first step that fits is printed.
 _STEPS: tuple[dict[str, Any], ...] = (
     {"says": False, "notes": 1, "further": 2},
@@ -127,7 +127,9 @@ def short_screen(page: Page, summary: Summary, diagnosis: Diagnosis) -> None:
     page.row((Span(diagnosis.verdict.upper(), VERDICT_STYLE[diagnosis.verdict]), f"  {plain(diagnosis.run.id)}"))
     if summary.problems:
         more = f" (and {count(len(summary.problems) - 1, 'further problem')})" if len(summary.problems) > 1 else ""
-        page.row((Span(phrases.title(summary.problems[0]), "bold"), more), INDENT)
+        code = summary.problems[0].code
+        at = f" – {plain(str(code))}" if code is not None else ""
+        page.row((Span(phrases.title(summary.problems[0]), "bold"), at, more), INDENT)
     else:
         page.row(phrases.outcome(summary), INDENT)
     first = phrases.first_action(summary)
@@ -349,10 +351,14 @@ class _Causes:
         self.page.add(Span(chance(cause.probability), "dim"), INDENT)
 
     def _words(self, entry: LedgerEntry, cause: RankedCause) -> str:
-        """Return a finding with its numbers, or with the rank of the cause under which they are printed already."""
+        """Return a finding with its numbers, or with the rank of the cause under which they are printed already.
+
+        A finding about a line of the script ends with its place.
+        """
         rank = self.shown_at.setdefault(entry.finding, cause.rank)
         if rank == cause.rank:
-            return entry_says(entry)
+            place = next((f.place for f in self.diagnosis.findings if f.rule == entry.finding), None)
+            return entry_says(entry) + (f" – {plain(str(place))}" if place is not None else "")
         return f"{flowing(entry.title)} ({bound(f'see {rank}')})"
 
     def _amount(self, amount: int, words: str | Span) -> None:
@@ -380,6 +386,7 @@ def _unexplained(page: Page, diagnosis: Diagnosis) -> None:
         style = SEVERITY_STYLE.get(finding.severity, "")
         since = f" Since step {finding.onset_step}." if finding.onset_step is not None else ""
         page.add((Span(finding.severity.value, style), f" · {finding_says(finding)}.{since}"), INDENT, 2)
+        page.add(prose(finding.place.says) if finding.place is not None else "", INDENT + 2, 2)
 
 
 def _unanswered(page: Page, diagnosis: Diagnosis) -> None:
@@ -423,6 +430,7 @@ def _each(page: Page, diagnosis: Diagnosis) -> None:
                 skipped = f"{plain(f.rule)}: {flowing(f.reason or '')}"
                 outcome = skipped if status == "skipped" else finding_says(f)
                 page.add((f"{mark} ", Span(plain(f.code), "dim"), f" {outcome}"), INDENT, 2)
+                page.add(prose(f.place.says) if f.place is not None else "", INDENT + 2, 2)
 
 
 def _reasons(page: Page, findings: Sequence[Finding]) -> None:

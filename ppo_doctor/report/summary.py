@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ppo_doctor.model.diagnosis import Cost, Diagnosis, Outcome, Problem, RankedCause
     from ppo_doctor.model.rules import Finding, Measurement
-    from ppo_doctor.model.run import Run
+    from ppo_doctor.model.run import CodePlace, Run
     from ppo_doctor.model.words import Break, Confidence, Verdict
 
 #: Containers that are not text files, so that a line number is of no use.
@@ -114,6 +114,8 @@ class ProblemSummary:
     since: int | None = None
     #: the file, with a line if it is a text file
     place: SourceRef | None = None
+    #: the line of the training script that it is about
+    code: CodePlace | None = None
     #: the statistics of its findings, the weightiest first
     seen: tuple[str, ...] = ()
     #: what the problem costs, if the log counts it
@@ -283,6 +285,7 @@ def _problem(rank: int, problem: Problem, diagnosis: Diagnosis, done: set[str]) 
         state=problem.state,
         since=problem.since_step,
         place=_place(problem, shown, diagnosis),
+        code=_code(shown, lead, diagnosis),
         seen=tuple(_statistic(f, problem.title) for f in shown if f.rule not in repeated)[:MOST_SEEN],
         cost=next((cost for finding in findings if (cost := diagnosis.costs.get(finding.rule))), None),
         why=tuple(Why(cause=c.id, title=c.title, confidence=c.confidence) for c in causes),
@@ -331,6 +334,12 @@ def _place(problem: Problem, shown: Sequence[Finding], diagnosis: Diagnosis) -> 
         return None
     container = next((each.container for each in diagnosis.run.sources if each.path == source.path), None)
     return SourceRef(path=source.path, line=None if container in IN_RECORDS else source.line)
+
+
+def _code(shown: Sequence[Finding], lead: RankedCause | None, diagnosis: Diagnosis) -> CodePlace | None:
+    """Return the line of the script that the findings of a problem are about, else those of its leading cause."""
+    supporting = support(lead, diagnosis) if lead is not None else ()
+    return next((finding.place for finding in (*shown, *supporting) if finding.place is not None), None)
 
 
 def _check(cause: RankedCause, done: set[str]) -> Measurement | None:

@@ -36,7 +36,7 @@ from ppo_doctor.trainers.column_values import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ppo_doctor.model.run import BoolArray, FloatArray, IntArray
+    from ppo_doctor.model.run import BoolArray, CodePlace, FloatArray, IntArray
     from ppo_doctor.readers.table import Table
     from ppo_doctor.trainers.configuration import Found
     from ppo_doctor.trainers.profiles import MetricProfile, Profile
@@ -91,14 +91,17 @@ class Log:
     header: tuple[str, ...] = ()
     #: lines of headings that name a method, and the methods
     sections: list[tuple[int, str]] = field(default_factory=list)
+    #: metric → line of the training script
+    places: dict[str, CodePlace] = field(default_factory=dict)
     #: if files were joined: a summary of each
     joined: tuple[SourceSummary, ...] = ()
     #: True once records were numbered because they have no steps
     numbered: bool = field(default=False, init=False)
 
     def copy(self) -> Log:
-        """Return a copy with lists of its own."""
-        return replace(self, tables=list(self.tables), notes=list(self.notes), embedded=list(self.embedded))
+        """Return a copy with lists and places of its own."""
+        tables, notes, embedded = list(self.tables), list(self.notes), list(self.embedded)
+        return replace(self, tables=tables, notes=notes, embedded=embedded, places=dict(self.places))
 
     def extend(self, other: Log) -> None:
         """Append the records, notes and settings of the next file of the same run."""
@@ -107,6 +110,7 @@ class Log:
         self.tables += [rows_of_table(t, np.arange(len(t.records)), t.records + ours) for t in other.tables]
         self.notes += other.notes
         self.embedded += other.embedded
+        self.places |= other.places
 
     @property
     def name(self) -> str:

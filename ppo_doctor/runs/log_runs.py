@@ -151,6 +151,7 @@ def _run(log: Log, request: Request, profile: Profile, near: Sequence[Beside]) -
         keys=uses(profile, log.keys, tuple(cells)),
         inferred={raw: held[raw] for raw in profile.inferred if raw in held},
         not_understood=columns.not_understood(profile, log),
+        places=log.places,
     )
 
 

@@ -268,8 +268,14 @@ def _merged(group: Sequence[_Reading], request: Request) -> Run:
     ours = {source.path for source in main.sources}
     again = tuple(replace(each, again=True) for run in others for each in run.sources if each.path not in ours)
     lent = {name: fact for run in reversed(others) for name, fact in run.facts.items() if name not in OF_STEPS}
+    places = {metric: place for run in reversed(others) for metric, place in run.places.items()} | dict(main.places)
     return replace(
-        main, series=series, notes=tuple(notes), sources=(*main.sources, *again), facts=lent | dict(main.facts)
+        main,
+        series=series,
+        notes=tuple(notes),
+        sources=(*main.sources, *again),
+        facts=lent | dict(main.facts),
+        places=places,
     )
 
 

@@ -15,7 +15,15 @@ import numpy as np
 
 from ppo_doctor import readers
 from ppo_doctor.model.run import Note, SourceRef
-from ppo_doctor.readers.table import RUN_KEYS, SECTION, EmbeddedConfig, Table, numbered_columns, of_several
+from ppo_doctor.readers.table import (
+    RUN_KEYS,
+    SECTION,
+    EmbeddedConfig,
+    ScriptPlaces,
+    Table,
+    numbered_columns,
+    of_several,
+)
 from ppo_doctor.runs import columns
 from ppo_doctor.runs.log import Log, rows_of_table
 from ppo_doctor.trainers import configuration, detection
@@ -100,6 +108,9 @@ def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Pat
         elif isinstance(item, EmbeddedConfig):
             redacted = {key: configuration.redact(key, value) for key, value in item.values.items()}
             log.embedded.append(Found(values=redacted, source=item.source))
+        elif isinstance(item, ScriptPlaces):
+            texts = {name: configuration.redact_text(place.text) for name, place in item.places.items()}
+            log.places |= {name: replace(place, text=texts[name]) for name, place in item.places.items()}
         else:
             log.notes.append(replace(item, text=configuration.redact_text(item.text)))
     source = SourceRef(path=path)

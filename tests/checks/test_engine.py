@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.checks.engine import evaluate, window
+from ppo_doctor.checks.engine import check, evaluate, window
+from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.model.rules import OPERATORS, TAKEN, WINDOWS, Clause
-from ppo_doctor.model.run import Fact
-from tests.synthetic import NAN, a_series
+from ppo_doctor.model.run import CodePlace, Fact
+from tests.synthetic import NAN, a_rule, a_run, a_series
 
 TESTS = {
     "equals": lambda v, b: v == b,
@@ -239,3 +241,31 @@ def test_a_fact_that_is_no_number_is_no_answer(value):
 def test_a_median_of_both_signs_is_no_better_known_than_its_values():
     """Each value may be off by a quarter, so a median of 0 may be 0.25."""
     assert ask("at_most", [-1.0, 1.0], 0.125, absolute=0.25, take="median").truth is None
+
+
+RATIO, STEP = CodePlace(file="train.py", line=205), CodePlace(file="train.py", line=220)
+
+
+def finding_with_places(*quantities, **places):
+    """Return the finding of a rule that compares each quantity with 0, in a run with lines of its script."""
+    run = a_run(a_series("ratio_std", [0.0] * 6), a_series("update_norm", [0.0] * 6))
+    clauses = tuple(Clause(quantity=name, test="equals", bound=0) for name in quantities)
+    return check(RunView(replace(run, places=places)), a_rule("still", when=clauses, needs=quantities))
+
+
+def test_a_finding_is_at_the_line_of_the_first_metric_of_its_evidence():
+    assert finding_with_places("ratio_std", "update_norm", ratio_std=RATIO, update_norm=STEP).place == RATIO
+    assert finding_with_places("ratio_std", "update_norm", update_norm=STEP).place == STEP
+    assert finding_with_places("ratio_std", "update_norm", entropy=STEP).place is None
+
+
+def test_a_statistic_is_at_the_line_of_a_metric_that_it_is_computed_from():
+    assert finding_with_places("ratio_departure", "update_norm", ratio_std=RATIO, update_norm=STEP).place == RATIO
+    assert finding_with_places("ratio_departure", "update_norm", approx_kl=RATIO).place is None  # it is not logged
+
+
+def test_a_check_that_is_clear_has_no_line():
+    run = replace(a_run(a_series("ratio_std", [0.5] * 6)), places={"ratio_std": RATIO})
+    clauses = (Clause(quantity="ratio_std", test="equals", bound=0),)
+    finding = check(RunView(run), a_rule("still", when=clauses, needs=("ratio_std",)))
+    assert (finding.status, finding.place) == ("clear", None)

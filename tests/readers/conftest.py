@@ -11,7 +11,7 @@ import pytest
 from ppo_doctor.model.run import Note
 from ppo_doctor.readers import items_in, read_source
 from ppo_doctor.readers.source import Source
-from ppo_doctor.readers.table import EmbeddedConfig, Table
+from ppo_doctor.readers.table import EmbeddedConfig, ScriptPlaces, Table
 
 
 @dataclass
@@ -24,6 +24,7 @@ class Reading:
     decimals: dict = field(default_factory=dict)
     configs: list = field(default_factory=list)
     notes: list = field(default_factory=list)
+    places: dict = field(default_factory=dict)
 
     @property
     def skipped(self):
@@ -40,6 +41,8 @@ def gather(container, items):
             result.notes.append(item)
         elif isinstance(item, EmbeddedConfig):
             result.configs.append(item)
+        elif isinstance(item, ScriptPlaces):
+            result.places |= item.places
         else:
             add_table(result, rows, item)
     for ordinal in sorted(rows):

@@ -3,6 +3,9 @@ from math import inf, isnan, nan
 
 import pytest
 
+from ppo_doctor.model.run import CodePlace
+from ppo_doctor.readers.jsonl import LONGEST_CODE, MOST_ENTRIES
+
 
 def lines(*records):
     return "".join(json.dumps(record) + "\n" for record in records)
@@ -180,3 +183,102 @@ def test_ranges_and_totals_are_read_in_every_record(reading):
     assert [record["r_span min"] for record in records] == [0.1, 0.2, 0.3, 0.4]
     assert [record["r_span max"] for record in records] == [1.1, 1.2, 1.3, 1.4]
     assert [(record["laps"], record["laps planned"]) for record in records] == [(n, 4) for n in range(1, 5)]
+
+
+def header(**more):
+    return {"ppo_doctor": 1, **more}
+
+
+def code(line=205, **more):
+    return {"file": "train.py", "line": line, "function": "update", "text": "ratio = (new - old).exp()", **more}
+
+
+def test_lines_of_the_script_are_no_records_and_a_later_one_counts(reading):
+    config, places = {"clip_range": 0.2}, {"ratio_std": code(7), "update_norm": code(220)}
+    got = reading(
+        lines(
+            header(config=config, places=places),
+            {"step": 1, "ratio_std": 0.5},
+            header(places={"ratio_std": code()}),
+            {"step": 2, "ratio_std": 0.25},
+        )
+    )
+    assert got.records == [{"step": 1, "ratio_std": 0.5}, {"step": 2, "ratio_std": 0.25}]
+    assert got.lines == [2, 4]
+    ratio = CodePlace(file="train.py", line=205, function="update", text="ratio = (new - old).exp()")
+    assert got.places == {"ratio_std": ratio, "update_norm": CodePlace(**code(220))}
+    assert [found.values for found in got.configs] == [config]
+    assert got.notes == []
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        7,
+        None,
+        "train.py:205",
+        [code()],
+        code(line="205"),
+        code(line=True),
+        code(line=0),
+        code(line=2.5),
+        code(line=10**30),
+        code(file=""),
+        code(file=None),
+        code(file="x" * 10_000),
+        {"file": "train.py"},
+    ],
+)
+def test_a_line_of_the_script_of_another_type_is_a_note(reading, place):
+    got = reading(lines(header(places={"ratio_std": place, "update_norm": code()}), {"step": 1, "ratio_std": 0.5}))
+    assert list(got.places) == ["update_norm"]
+    assert got.records == [{"step": 1, "ratio_std": 0.5}]
+    assert got.says("log:1: the line of code of 'ratio_std' is not used")
+
+
+@pytest.mark.parametrize("key", ["places", "unseen"])
+@pytest.mark.parametrize("value", [7, "text", ["a"], None])
+def test_places_and_reasons_that_are_no_object_are_a_note(reading, key, value):
+    got = reading(lines(header(**{key: value}), {"step": 1, "ratio_std": 0.5}))
+    assert (got.places, got.records) == ({}, [{"step": 1, "ratio_std": 0.5}])
+    assert [str(note) for note in got.notes] == [f"log:1: '{key}' is not an object, and is not used"]
+
+
+def test_a_function_or_text_of_another_type_is_left_out(reading):
+    got = reading(lines(header(places={"loss": code(function=3, text=None)}), {"step": 1, "loss": 0.5}))
+    assert got.places == {"loss": CodePlace(file="train.py", line=205)}
+
+
+def test_places_and_reasons_are_bounded(reading):
+    many = {f"metric_{number}": code(text=" x\n" * 500, function="f" * 500) for number in range(400)}
+    why = {f"metric_{number}": f"{number} {'x' * 2_000}" for number in range(400)}
+    got = reading(lines(header(places=many), header(unseen=why), header(places={"n" * 1_000: code()}), {"a": 1}))
+    assert len(got.places) == MOST_ENTRIES
+    assert max(len(place.text) for place in got.places.values()) <= LONGEST_CODE
+    assert max(len(place.says) for place in got.places.values()) < 2 * LONGEST_CODE
+    assert "\n" not in got.places["metric_0"].says
+    assert sum(len(str(note)) for note in got.notes) < 10_000
+    assert got.says("are not used")
+    assert got.records == [{"a": 1}]
+
+
+def test_what_was_not_seen_is_one_note_for_each_reason(reading):
+    compiled = "the loss is compiled"
+    got = reading(
+        lines(
+            header(unseen={"ratio": compiled, "policy_pull": compiled, "passes": "no minibatch was seen twice"}),
+            header(unseen={"ratio": compiled, "entropy": 5}),
+            {"step": 1, "loss": 0.5},
+        )
+    )
+    assert [(str(note), note.kind) for note in got.notes] == [
+        (f"log:2: not observed, so unknown: ratio, policy_pull: {compiled}", "said"),
+        ("log:1: not observed, so unknown: passes: no minibatch was seen twice", "said"),
+        ("log:2: not observed, so unknown: entropy: no reason is given", "said"),
+    ]
+
+
+def test_a_log_of_another_writer_may_have_a_metric_called_places(reading):
+    got = reading(lines({"step": 1, "places": {"first": 3}}, {"step": 2, "places": {"first": 4}}))
+    assert [record["places/first"] for record in got.records] == [3, 4]
+    assert got.places == {}

@@ -21,7 +21,7 @@ from ppo_doctor.model.diagnosis import (
 )
 from ppo_doctor.model.evidence import says
 from ppo_doctor.model.rules import Evidence, Finding, Measurement, Remedy
-from ppo_doctor.model.run import SourceRef, SourceSummary
+from ppo_doctor.model.run import CodePlace, SourceRef, SourceSummary
 from ppo_doctor.model.words import CHAIN, Severity
 
 LOG = "runs/exp1/run.jsonl"
@@ -382,6 +382,15 @@ def unhealthy() -> Diagnosis:
     )
 
 
+CODE = CodePlace(file="train.py", line=205, function="update", text="loss = -torch.min(a, b).mean()")
+
+
+def observed(code: CodePlace = CODE) -> Diagnosis:
+    """Return the diagnosis of an observed script: the finding of its problem is about a line of code."""
+    sick = unhealthy()
+    return replace(sick, findings=tuple(replace(f, place=code) if f.rule == ZERO.rule else f for f in sick.findings))
+
+
 def warning() -> Diagnosis:
     cause = replace(
         FLAT_GROUPS,
@@ -509,6 +518,7 @@ CASES: Mapping[str, Diagnosis] = {
     "healthy": healthy(),
     "benign": benign(),
     "unhealthy": unhealthy(),
+    "observed": observed(),
     "warning": warning(),
     "inconclusive": inconclusive(),
     "errored": errored(),

@@ -26,7 +26,7 @@ FILE = closed(["uri"], uri={"type": "string", "format": "uri-reference"}, uriBas
 PHYSICAL = closed(
     ["artifactLocation"],
     artifactLocation=FILE,
-    region=closed(["startLine"], startLine={"type": "integer", "minimum": 1}),
+    region=closed(["startLine"], startLine={"type": "integer", "minimum": 1}, snippet=closed(["text"], text=TEXT)),
 )
 PLACE = closed(
     ["physicalLocation"],

@@ -11,7 +11,7 @@ from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
 from ppo_doctor.model.errors import ExitCode
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
 from ppo_doctor.report.github import MOST, guarded, summary
-from tests.report.cases import CASES, LOG, unhealthy
+from tests.report.cases import CASES, LOG, observed, unhealthy
 from tests.report.golden import check_golden
 
 COMMAND = re.compile(r"::(error|warning|notice) (?:file=[^,:]+,(?:line=\d+,)?)?title=[^:]*::[^\r\n]*\Z")
@@ -42,6 +42,12 @@ def test_a_healthy_run_says_nothing():
 
 def test_the_place_is_the_log_line():
     assert annotations(unhealthy())[0].startswith(f"::error file={LOG},line=12,title=ppo-doctor%3A adv-exactly-zero")
+
+
+def test_the_place_is_the_line_of_an_observed_script():
+    (line,) = annotations(observed())
+    assert line.startswith("::error file=train.py,line=205,title=ppo-doctor%3A adv-exactly-zero")
+    assert "train.py:205 in update: loss = -torch.min(a, b).mean()" in line
 
 
 @pytest.mark.parametrize("text", ["a\n::error::b", "100%", "a\r\nb", "x,y:z", "::stop-commands::t"])

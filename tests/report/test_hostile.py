@@ -108,6 +108,9 @@ OUTSIDE = frozenset(
         "causes",
         "leader",
         "problem",
+        "file",
+        "function",
+        "text",
     ]
 )
 #: Closed lists of ours, whatever their field is called.

@@ -27,7 +27,20 @@ from ppo_doctor.report.phrases import apart, gravity
 from ppo_doctor.report.plots import bound_applies
 from ppo_doctor.report.summary import KeyStep, Row, Table, summarize
 
-from .cases import CASES, CONSTANT, FLAT_GROUPS, FLAT_LOSS, NOTHING_TO_LEARN, RIVAL, ZERO, counted, hostile, unhealthy
+from .cases import (
+    CASES,
+    CODE,
+    CONSTANT,
+    FLAT_GROUPS,
+    FLAT_LOSS,
+    NOTHING_TO_LEARN,
+    RIVAL,
+    ZERO,
+    counted,
+    hostile,
+    observed,
+    unhealthy,
+)
 
 VOID = {"meta", "link", "input", "br"}
 INJECTION = "\"'><script>alert(1)</script><img src=x onerror=alert(1)></style></title>&amp;javascript:alert(1)<!--"
@@ -211,6 +224,13 @@ def test_injected_markup_stays_text() -> None:
     assert len(page.all("script")) == 1
     assert page.all("img") == []
     assert page.classed("exhibit")
+
+
+def test_the_line_of_an_observed_script_is_code() -> None:
+    source = render(observed(replace(CODE, text="if a < b and c: pass")), None, RenderOptions(), "html")
+    line = "<code>train.py:205 in update: if a &lt; b and c: pass</code>"
+    assert f"<dt>at</dt><dd>{line}</dd>" in source
+    assert source.count(line) == 2  # of the problem, and of its check
 
 
 def test_no_control_or_invisible_character_reaches_the_page() -> None:

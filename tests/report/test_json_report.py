@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
 
-from .cases import CASES, ZERO, diagnosis, hostile, unhealthy
+from .cases import CASES, CODE, ZERO, diagnosis, hostile, unhealthy
 from .golden import check_golden
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/diagnosis.schema.json").read_text("utf-8"))
@@ -101,6 +101,14 @@ def test_what_to_do_names_the_run_s_own_value() -> None:
     found = report("unhealthy")["causes"][0]
     assert {"key": "num_generations", "from": 8, "to": 16}.items() <= found["do"][0].items()
     assert found["check"].startswith("log the rewards of one group")
+
+
+def test_a_finding_has_the_line_of_an_observed_script() -> None:
+    finding = next(each for each in report("observed")["findings"] if each["id"] == ZERO.rule)
+    assert finding["at"] == "train.py:205"
+    assert finding["place"] == {"file": "train.py", "line": 205, "function": "update", "text": CODE.text}
+    others = [each for name in ("observed", "unhealthy") for each in report(name)["findings"]]
+    assert ["place" in each for each in others].count(True) == 1
 
 
 def test_numbers_are_finite_or_null() -> None:

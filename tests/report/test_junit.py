@@ -9,7 +9,7 @@ import pytest
 from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
 from ppo_doctor.model.errors import ExitCode
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
-from tests.report.cases import CASES, LOG, unhealthy
+from tests.report.cases import CASES, CODE, LOG, observed, unhealthy
 from tests.report.golden import check_golden
 
 
@@ -48,6 +48,11 @@ def test_what_a_status_becomes():
     assert outcome(found["RAT001 ratio-identically-one"]) == "skipped"
     assert outcome(cases(CASES["errored"])["KL001 kl-runaway"]) == "error"
     assert f"({LOG}:12)" in found["ADV001 advantages-all-zero"].find("failure").text
+
+
+def test_a_failure_names_the_line_of_an_observed_script():
+    lines = cases(observed())["ADV001 advantages-all-zero"].find("failure").text.splitlines()
+    assert f"at train.py:205 in update: {CODE.text}" in lines
 
 
 def test_a_fired_rule_that_fails_nothing_is_not_red():

@@ -12,7 +12,7 @@ from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
 from ppo_doctor.model.errors import ExitCode
 from ppo_doctor.report import RenderOptions, render, render_many
 from ppo_doctor.report.escape import md, md_code, md_line
-from tests.report.cases import CASES, LOG, unhealthy
+from tests.report.cases import CASES, CODE, LOG, observed, unhealthy
 from tests.report.golden import check_golden
 from tests.report.test_html import a_run
 
@@ -36,6 +36,15 @@ def test_a_report_names_the_verdict_and_every_problem(name):
     text = shown(render(CASES[name], None, RenderOptions(), "markdown"))
     assert CASES[name].verdict in text.lower()
     assert [problem.title for problem in CASES[name].problems if problem.title not in text] == []
+
+
+@pytest.mark.parametrize("text", [CODE.text, "x = `a` | b  # <img src=x> [link](http://e.vil)"])
+def test_the_line_of_an_observed_script_is_one_code_span(text):
+    report = render(observed(replace(CODE, text=text)), None, RenderOptions(all=True), "markdown")
+    spans = [token.content for token in tokens(report) if token.type == "code_inline"]
+    line = f"train.py:205 in update: {text}".replace("|", r"\|").replace("  ", " ")
+    assert line in spans
+    assert [" ".join(span.split()) for span in spans].count(line) == 2  # of the problem, and of its check
 
 
 def test_accounts_are_told_on_request():

@@ -16,7 +16,7 @@ from ppo_doctor.model.run import SourceRef
 from ppo_doctor.model.words import Severity
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
 from ppo_doctor.report.sarif import location
-from tests.report.cases import CASES, LOG, unhealthy
+from tests.report.cases import CASES, CODE, LOG, observed, unhealthy
 from tests.report.golden import check_golden
 from tests.report.sarif_subset import SCHEMA
 
@@ -167,3 +167,14 @@ def test_a_place_without_a_line():
     finding = replace(unhealthy().findings[1], evidence=(evidence,))
     found = results(run_of(replace(unhealthy(), findings=(finding,))))
     assert "region" not in found["ADV001"]["locations"][0]["physicalLocation"]
+
+
+def test_the_place_is_the_line_of_an_observed_script():
+    found = results(run_of(observed()))
+    for name in ("ADV001", "adv-exactly-zero"):
+        (place,) = found[name]["locations"]
+        assert place["physicalLocation"]["artifactLocation"]["uri"] == "train.py"
+        assert place["physicalLocation"]["region"] == {"startLine": 205, "snippet": {"text": CODE.text}}
+        assert place["logicalLocations"] == [{"name": "update"}]
+        assert found[name]["relatedLocations"][0]["physicalLocation"]["region"] == {"startLine": 12}
+    assert prints(observed()) == prints(unhealthy())

@@ -18,7 +18,7 @@ from ppo_doctor.model.run import Run
 from ppo_doctor.model.words import Confidence
 from ppo_doctor.report import RenderOptions, render
 
-from .cases import CASES, FLAT_GROUPS, LOG, NOTHING_TO_LEARN, ZERO, healthy, unhealthy
+from .cases import CASES, CODE, FLAT_GROUPS, LOG, NOTHING_TO_LEARN, ZERO, healthy, observed, unhealthy
 from .test_html import a_run
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_logs"
@@ -89,6 +89,22 @@ def test_quiet_is_verdict_problem_and_action() -> None:
         f"   {ZERO.title}",
         "   do: num_generations: 8 → 16.",
     ]
+
+
+def test_a_problem_has_the_line_of_an_observed_script_in_its_heading_and_below() -> None:
+    lines = shown(observed()).splitlines()
+    heading = next(at for at, line in enumerate(lines) if line.startswith("1 "))
+    assert lines[heading].endswith("train.py:205")
+    assert lines[heading + 1].split(maxsplit=1) == ["at", f"train.py:205 in update: {CODE.text}"]
+    assert len(lines) <= 24
+    assert "train.py:205" in shown(observed(), quiet=True)
+    assert " – train.py:205" in " ".join(shown(observed(), why=True).split())  # in the account of the cause
+    assert shown(observed(), all=True).count(CODE.text) == 2
+
+
+def test_a_line_of_code_reaches_no_terminal_unescaped() -> None:
+    code = replace(CODE, file="a\x1b[2J.py", function="f\u202e", text="x = 1\n\x9b2J")
+    assert not set("\x1b\x9b\u202e") & set(shown(observed(code), all=True, why=True))
 
 
 def test_quiet_tells_the_exit_code_of_the_command() -> None:

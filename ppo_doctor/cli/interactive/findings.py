@@ -10,7 +10,7 @@ from ppo_doctor.model.evidence import measured, number
 from ppo_doctor.model.evidence import sentence as evidence_says
 from ppo_doctor.model.words import CHAIN
 from ppo_doctor.report import RenderOptions
-from ppo_doctor.report.escape import plain
+from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND, Page, Span, wrap
 from ppo_doctor.report.phrases import (
     MARK_STYLE,
@@ -106,7 +106,8 @@ def _copies(problem: ProblemSummary) -> list[Copy]:
     words = [Copy(what="remedy", text=remedy.do) for remedy in problem.do]
     place = problem.place
     line = f":{place.line}" if place is not None and place.line is not None else ""
-    where = [Copy(what="place", text=place.path + line)] if place is not None else []
+    where = [Copy(what="place", text=str(problem.code))] if problem.code is not None else []
+    where += [Copy(what="place", text=place.path + line)] if place is not None else []
     manual = [Copy(what="manual", text=f"ppo-doctor explain {problem.cause}")] if problem.cause else []
     return [*settings, *words, *manual, *where]
 
@@ -187,7 +188,8 @@ class Findings(Subject):
         if finding is None:
             return []
         original = next(f for f in self._session.diagnosis.findings if f.rule == key)
-        places = [Copy(what="place", text=str(e.source)) for e in original.evidence if e.source]
+        known = (original.place, *(evidence.source for evidence in original.evidence))
+        places = [Copy(what="place", text=str(place)) for place in known if place is not None]
         manual = Copy(what="manual", text=f"ppo-doctor explain {finding.rule}")
         return list(dict.fromkeys([Copy(what="rule", text=finding.rule), manual, *places]))
 
@@ -226,6 +228,7 @@ def _head(page: Page, finding: Finding) -> None:
     severity = Span(finding.severity.value, SEVERITY_STYLE.get(finding.severity, ""))
     about = (Span(finding.status, style), " · ", severity, " · link ", plain(finding.link), " · ")
     page.add((*about, Span(f"{plain(finding.code)} {plain(finding.rule)}", "cyan"), *since), 0, 2)
+    page.add(prose(finding.place.says) if finding.place is not None else "", 2, 2)
     if finding.reason:
         page.blank()
         page.add(stopped(capital(flowing(finding.reason))))

@@ -14,7 +14,7 @@ from ppo_doctor.model.run import SourceRef
 from ppo_doctor.readers.source import Source
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import Span
-from ppo_doctor.report.phrases import flowing, in_favour
+from ppo_doctor.report.phrases import flowing, weighed
 from ppo_doctor.trainers.configuration import REDACTED, redact, redact_text
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Places(Subject):
 
     def of_cause(self, cause: RankedCause) -> str:
         """Return the row of a cause's evidence with the most weight, empty if none has a place."""
-        rules = [entry.finding for entry in in_favour(cause)]
+        rules = [entry.finding for entry in weighed(cause) if entry.db > 0]
         entries = sorted((e for e in self._placed() if e[0].rule in rules), key=lambda e: rules.index(e[0].rule))
         return _key(*entries[0]) if entries else ""
 

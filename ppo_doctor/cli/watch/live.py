@@ -130,7 +130,8 @@ def _problems(monitor: Monitor, summary: Summary, width: int) -> list[Text]:
         since = f" · {bound(f'since step {problem.since}')}" if problem.since is not None else ""
         mark = Span("● " if problem.cause in firm and not is_pending else "○ ", style)
         about = " · ".join(filter(None, (bound(sure), problem.severity.value)))
-        page.add((mark, Span(flowing(problem.title), "bold"), Span(f" – {about}{since}", "dim")), 0, 2)
+        code = f" · {plain(str(problem.code))}" if problem.code is not None else ""
+        page.add((mark, Span(flowing(problem.title), "bold"), Span(f" – {about}{since}{code}", "dim")), 0, 2)
         for action in problem.do[:1]:
             page.labelled(Span("do", "bold"), remedy_says(action), 2, 4)
     return [Text.assemble(*((span.text, span.style) for span in line)) for line in page.lines]

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from ppo_doctor.cli.interactive.findings import Findings, Story
 from ppo_doctor.cli.interactive.metrics import Metrics
 from ppo_doctor.cli.interactive.places import excerpt, hidden, marked
-from ppo_doctor.cli.interactive.subjects import Session
+from ppo_doctor.cli.interactive.subjects import Copy, Frame, Session
 from ppo_doctor.model.run import SourceRef, SourceSummary
 from tests.cli.interactive.stage import Screen, a_case, a_run, drive, series
-from tests.report.cases import ATTACK
+from tests.report.cases import ATTACK, CODE, ZERO, observed
 
 LINES = [json.dumps({"step": n, "loss": n / 8}) for n in range(1, 101)]
 
@@ -146,3 +147,13 @@ def test_a_long_value_stays_on_the_row_of_its_metric(width):
     case = a_case(a_run(series={"explained_variance": held}))
     (row,) = Metrics(Session(cases=(case,))).rows("", width)
     assert sum(len(span.text) for span in row.lines[0]) <= width
+
+
+def test_a_finding_shows_and_copies_the_line_of_an_observed_script():
+    case = a_case(a_run(), observed())
+    findings = Findings(Session(cases=(case,)))
+    frame = Frame(width=100, height=40)
+    page = ["".join(span.text for span in line).strip() for line in findings.page(ZERO.rule, frame)]
+    assert f"train.py:205 in update: {CODE.text}" in page
+    assert Copy(what="place", text="train.py:205") in findings.copies(ZERO.rule)
+    assert Copy(what="place", text="train.py:205") in Story(Session(cases=(case,))).copies("")

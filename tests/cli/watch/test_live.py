@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -44,6 +45,18 @@ def test_the_cause_its_remedy_and_its_metric_are_shown(watching, samples):
     assert "  do " in text
     assert "learning_rate" in text
     assert "step 80" in text
+
+
+def test_a_problem_has_the_line_of_an_observed_script(watching, samples, tmp_path):
+    places = {"learning_rate": {"file": "a[b]\x1b[2J.py", "line": 7, "function": "train", "text": "step()"}}
+    path = tmp_path / "run.jsonl"
+    log = samples.joinpath(*SICK).read_text(encoding="utf-8")
+    path.write_text(json.dumps({"ppo_doctor": 1, "places": places}) + "\n" + log, encoding="utf-8")
+    watched = watching(path)
+    watched.look()
+    text = "\n".join(drawn(watched.session.view, 120, 30))
+    assert r"a[b]\x1b[2J.py:7" in text
+    assert "\x1b" not in text
 
 
 def test_what_is_usual_and_what_stands_out_is_told_beside_a_curve(watching, samples):

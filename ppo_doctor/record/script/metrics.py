@@ -1,0 +1,396 @@
+"""Compute the metrics of one update, and the lines that they are about, from its observed steps."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppo_doctor.record.script.graph import stack_of
+from ppo_doctor.record.script.mode import indexed
+from ppo_doctor.record.script.places import Place, Stack, assignment_line, constant_line, loop_line, rate_line
+from ppo_doctor.record.script.ratios import ONE
+from ppo_doctor.record.script.steps import RatioSeen, Step
+from ppo_doctor.record.update import of_minibatches
+
+if TYPE_CHECKING:
+    from ppo_doctor.record.script.aliases import Alias
+    from ppo_doctor.record.script.session import Session
+
+#: Share of different inputs from which samples are told apart by their inputs.
+DISTINCT = 0.9
+#: Fewest samples and pairs from which a correlation is computed, and the one of old log-probs that shows that samples
+#: and log-probs stand in the same order.
+FEWEST, SAME_ORDER = 16, 0.99
+#: How many times the samples of a minibatch a rollout has at least if it is not one minibatch.
+WHOLE = 1.5
+_CLIP = re.compile(r"(?i)clip|eps")
+_RATE = re.compile(r"(?i)lr|rate|alpha")
+_NORM = re.compile(r"(?i)norm|grad|clip")
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateSeen:
+    """The observed steps of one update, and what was known of the script when it ended.
+
+    Shares are of weights: `matched` of the policy's that an optimizer holds, `ungraded` of an optimizer's that ran
+    without getting a gradient, `frozen` of the policy's forward pass that require none.
+    """
+
+    steps: Sequence[Step]
+    entries: set[int]
+    moved: Mapping[str, float]
+    matched: float | None
+    ungraded: float | None
+    frozen: float | None
+    alias: Alias | None
+    trained_before: frozenset[int]
+    #: the inputs of the rollouts before this update's, the latest last
+    rollouts: tuple[frozenset[int], ...]
+    #: whether its end was seen
+    whole: bool = True
+
+    def ratios(self) -> list[RatioSeen]:
+        """Return the ratios of all minibatches."""
+        return [each for step in self.steps for each in step.ratios if each.row is not None]
+
+    def main_entry(self) -> int | None:
+        """Return the parameter by which most training data enter the network."""
+        counts = Counter(each.weight for step in self.steps for each in step.trained if each.weight in self.entries)
+        return counts.most_common(1)[0][0] if counts else None
+
+    def rows(self, step: Step, *, graded: bool) -> np.ndarray[Any, Any]:
+        """Return the inputs of one step that entered by the main entry, one number per sample."""
+        entry = self.main_entry()
+        rows = [each.rows for each in step.inputs if each.weight == entry and each.graded == graded]
+        return np.concatenate(rows) if rows else np.zeros(0, np.int64)
+
+    def trained_rows(self) -> set[int]:
+        """Return the inputs that the update trained on."""
+        return set(np.concatenate([self.rows(step, graded=True) for step in self.steps]).tolist()) if self.steps else set()
+
+    def rollout_rows(self) -> frozenset[int]:
+        """Return the inputs of the passes without gradients before the first step."""
+        return frozenset(self.rows(self.steps[0], graded=False).tolist()) if self.steps else frozenset()
+
+
+def numbers_of(seen: UpdateSeen) -> dict[str, float]:
+    """Return the metrics of an update."""
+    numbers = _of_ratios(seen) | _of_steps(seen) | _of_samples(seen) | dict(seen.moved)
+    shares = {
+        "optimizer_params_matched": seen.matched,
+        "weights_without_gradient": seen.ungraded,
+        "weights_frozen": seen.frozen,
+    }
+    return numbers | {name: value for name, value in shares.items() if value is not None}
+
+
+def _of_ratios(seen: UpdateSeen) -> dict[str, float]:
+    ratios = seen.ratios()
+    numbers: dict[str, float] = {"ratio_without_gradient": _share(seen.steps, lambda s: bool(s.dead_clamps) and not s.ratios)}
+    if not ratios:
+        return numbers if numbers["ratio_without_gradient"] else {}
+    rows = np.stack([each.row.cpu().double().numpy() for each in ratios])
+    clipped = all(each.nodes.bounds for each in ratios)
+    numbers |= of_minibatches(rows, _epoch_starts(seen), clipped=clipped, advantages=True)
+    later = [each.largest for step in seen.steps[1:] for each in step.ratios if each.largest is not None]
+    if later:
+        numbers["repeated_ratio_dev"] = max(later)
+    pulls = [each.pull for each in ratios if each.pull is not None]
+    if pulls and not any(each.nodes.both_graded for each in ratios):
+        numbers["policy_pull"] = float(np.median(pulls))
+    numbers["old_log_prob_with_gradient"] = float(np.mean([each.nodes.both_graded for each in ratios]))
+    selections = [each for each in ratios if each.nodes.selection is not None]
+    if selections:
+        numbers["surrogate_takes_larger"] = float(np.mean([_takes_larger(each) for each in selections]))
+    numbers["surrogate_broadcast"] = float(np.median([each.broadcast for each in ratios]))
+    bounds = [each.nodes.bounds for each in ratios if each.nodes.bounds is not None]
+    numbers["clip_bounds_swapped"] = float(np.mean([low > high for low, high in bounds])) if bounds else 0.0
+    numbers["clip_unused"] = _share(seen.steps, lambda s: bool(s.unused_clamps))
+    if bounds:
+        numbers["clip_range"] = float(np.median([high - 1 for _, high in bounds]))
+    same = float(np.mean([each.same_memory for each in ratios]))
+    numbers["old_policy_shared"] = max(same, float(_aliased(seen)))
+    return numbers
+
+
+def _aliased(seen: UpdateSeen) -> bool:
+    """Return whether old log-probs are computed again by the policy itself, under another name."""
+    return seen.alias is not None and any(_recomputed(step, each) for step in seen.steps[1:] for each in step.ratios)
+
+
+def _recomputed(step: Step, each: RatioSeen) -> bool:
+    return each.origin is not None and each.origin.last == step.number and not each.origin.graded
+
+
+def _takes_larger(each: RatioSeen) -> bool:
+    larger = each.nodes.selection.name().startswith("Maximum")
+    turned = (each.nodes.flips + (each.sign == -1)) % 2 == 1
+    return larger != turned
+
+
+def _share(steps: Sequence[Step], holds: Callable[[Step], bool]) -> float:
+    return sum(map(holds, steps)) / len(steps) if steps else 0.0
+
+
+def _of_steps(seen: UpdateSeen) -> dict[str, float]:
+    steps = seen.steps
+    numbers: dict[str, float] = {"optimizer_steps": float(len(steps))}
+    losses = [loss for step in steps for loss in step.losses]
+    if losses:
+        numbers["loss"] = float(np.mean(losses))
+    norms = [step.grad_norm for step in steps if step.grad_norm is not None]
+    if norms:
+        numbers["grad_norm"] = float(np.mean(norms))
+    rates = [step.learning_rate for step in steps if step.learning_rate is not None]
+    if rates:
+        numbers["learning_rate"] = rates[-1]
+    rounded = [step.rounded for step in steps if step.rounded is not None]
+    if rounded:
+        numbers["weights_rounded_away"] = float(np.median(rounded))
+    after = [_clipped_early(later) and not step.clipped_before for step, later in zip(steps, steps[1:], strict=False)]
+    if after:
+        numbers["clip_after_step"] = sum(after) / len(after)
+    numbers["gradients_left_over"] = _share(steps[1:], lambda s: s.leftover)
+    numbers["value_target_with_gradient"] = _share(steps, lambda s: s.value_target_graded)
+    numbers["value_broadcast"] = max(step.value_broadcast for step in steps)
+    return numbers
+
+
+def _clipped_early(step: Step) -> bool:
+    """Return whether gradients were clipped before the first backward pass of a step, so after the step before."""
+    names = [name for name, _ in step.events]
+    return "clip" in names and ("backward" not in names or names.index("clip") < names.index("backward"))
+
+
+def _of_samples(seen: UpdateSeen) -> dict[str, float]:
+    """Return what the inputs of network passes show about samples: passes over them, their age, dropout, temperature."""
+    numbers: dict[str, float] = {}
+    active, still = (sum(step.dropout[kind] for step in seen.steps) for kind in (True, False))
+    if active or still:
+        numbers["dropout_active"] = float(active > 0)
+    temperature = _temperature(seen)
+    if temperature is not None:
+        numbers["sampling_temperature"] = temperature[0]
+    if not _told_apart(seen):
+        return numbers
+    trained = [self_rows for step in seen.steps if len(self_rows := seen.rows(step, graded=True))]
+    counts = Counter(np.concatenate(trained).tolist())
+    per_sample = _per_step(seen)
+    if seen.whole:
+        numbers["passes"] = float(np.median(list(counts.values()))) / per_sample
+    rows, rollout = set(counts), seen.rollout_rows()
+    tokens = any(each.tokens for step in seen.steps for each in step.trained)
+    if rollout and len(rows & rollout) > 0.5 * len(rows):
+        if seen.whole:
+            numbers["rollout_trained"] = len(rows & rollout) / len(rollout)
+        numbers["rollouts_behind"] = 0.0
+    elif rollout and not tokens:
+        lags = [n for n, each in enumerate(reversed(seen.rollouts), 1) if len(rows & each) > 0.5 * len(rows)]
+        if lags:
+            numbers["rollouts_behind"] = float(lags[0])
+        numbers["inputs_unseen"] = 1 - len(rows & rollout.union(*seen.rollouts)) / len(rows)
+    alike = _alike(seen, trained, len(rollout))
+    if alike is not None:
+        numbers["minibatches_alike"] = alike
+    if seen.trained_before:
+        numbers["samples_trained_before"] = len(rows & seen.trained_before) / len(rows)
+    correlation = _advantage_correlation(seen)
+    if correlation is not None:
+        numbers["advantage_repeat_corr"] = correlation
+    return numbers
+
+
+def _alike(seen: UpdateSeen, trained: Sequence[np.ndarray[Any, Any]], rollout: int) -> float | None:
+    """Return the share of minibatches with the samples of the one before, None if a minibatch is the whole batch."""
+    sets = [set(rows.tolist()) for rows in trained]
+    if len(sets) < 2 or rollout < WHOLE * max(map(len, sets)):
+        return None
+    return sum(a == b for a, b in zip(sets, sets[1:], strict=False)) / (len(sets) - 1)
+
+
+def _per_step(seen: UpdateSeen) -> float:
+    """Return how often a sample enters the network by the main entry in one step."""
+    counts = [Counter(seen.rows(step, graded=True).tolist()) for step in seen.steps]
+    return float(np.median([max(np.median(list(each.values())), 1) for each in counts if each] or [1]))
+
+
+def _told_apart(seen: UpdateSeen) -> bool:
+    """Return whether inputs are different for different samples, in the largest minibatch."""
+    rows = max((seen.rows(step, graded=True) for step in seen.steps), key=len, default=np.zeros(0))
+    return len(rows) > 1 and len(set(rows.tolist())) * _per_step(seen) >= DISTINCT * len(rows)
+
+
+def _temperature(seen: UpdateSeen) -> tuple[float, Stack] | None:
+    """Return the divisor of logits that only the passes without gradients have, 1 where both have the same."""
+    inside = {key for step in seen.steps for key in step.divisors[True]}
+    outside = {key: place for step in seen.steps for key, place in step.divisors[False].items()}
+    sizes = {size for step in seen.steps for each in step.ratios for size in (step.logits,) if size}
+    only = [(divisor, place) for (size, divisor), place in outside.items() if (size, divisor) not in inside and size in sizes]
+    if not only:
+        return (1.0, ()) if outside or inside else None
+    return only[0]
+
+
+def _epoch_starts(seen: UpdateSeen) -> list[int]:
+    """Return the first minibatches of passes after the first; a minibatch is a place in the list of ratios."""
+    if not _told_apart(seen):
+        return []
+    found, place, current = [], 0, set[int]()
+    for step in seen.steps:
+        rows = set(seen.rows(step, graded=True).tolist())
+        if rows and rows & current:
+            found += [place] if step.ratios else []
+            current = set()
+        current |= rows
+        place += sum(each.row is not None for each in step.ratios)
+    return [each for each in found if each < place]
+
+
+def _advantage_correlation(seen: UpdateSeen) -> float | None:
+    """Return the correlation of the advantages of the same samples between two passes, None if samples are not in order."""
+    pairs: dict[str, list[tuple[float, float]]] = {"advantages": [], "old_log_probs": []}
+    known: dict[int, tuple[float, float]] = {}
+    for step in seen.steps:
+        rows = seen.rows(step, graded=True)
+        for each in step.ratios[:1]:
+            adv, old = each.advantages, each.old_log_probs
+            if adv is None or old is None or not len(adv) == len(old) == len(rows):
+                return None
+            for row, value, log_prob in zip(rows.tolist(), adv.tolist(), old.tolist(), strict=True):
+                if row in known:
+                    pairs["advantages"].append((known[row][0], value))
+                    pairs["old_log_probs"].append((known[row][1], log_prob))
+                else:
+                    known[row] = (value, log_prob)
+    order = _correlation(pairs["old_log_probs"])
+    return _correlation(pairs["advantages"]) if order is not None and order > SAME_ORDER else None
+
+
+def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
+    if len(pairs) < FEWEST:
+        return None
+    table = np.asarray(pairs)
+    if not np.isfinite(table).all() or table.std(0).min() <= 0:
+        return None
+    return float(np.corrcoef(table.T)[0, 1])
+
+
+def places_of(seen: UpdateSeen, session: Session) -> dict[str, Place]:
+    """Return the lines of the script that the metrics of an update are about."""
+    ratios = seen.ratios()
+    found: dict[str, Place | Stack | None] = {}
+    surrogate = next((each.place for each in ratios if each.place), None)
+    for name in ("policy_pull", "surrogate_takes_larger", "advantages_std", "advantages_abs_max", "advantages_mean"):
+        found[name] = surrogate
+    found |= _old_log_prob_places(seen, session)
+    product = next((stack_of(each.nodes.product) for each in ratios), None)
+    found["surrogate_broadcast"] = found["advantage_repeat_corr"] = product
+    if any(each.nodes.sense < 0 for each in ratios):
+        found["policy_pull"] = stack_of(ratios[0].nodes.difference)
+    made_by = next((each.made_by for each in ratios), ())
+    found["advantage_repeat_corr"] = indexed(made_by) or product
+    found["surrogate_broadcast"] = next((each.column for each in ratios if each.column), product)
+    clamp = next((stack_of(each.nodes.clamp) for each in ratios if each.nodes.clamp is not None), None)
+    found["clip_bounds_swapped"] = clamp
+    found |= _step_places(seen, session, clamp)
+    resolved = {
+        name: session.places.resolve(each) if isinstance(each, tuple) else each for name, each in found.items() if each
+    }
+    return {name: place for name, place in resolved.items() if place is not None}
+
+
+def _old_log_prob_places(seen: UpdateSeen, session: Session) -> dict[str, Place | Stack | None]:
+    """Return the line that computes old log-probs, or overwrites the network that does."""
+    ratios = [(step, each) for step in seen.steps for each in step.ratios]
+    traced = [(step, each) for step, each in ratios if each.origin is not None]
+    began = seen.steps[0].number
+    again = [each for _, each in traced if each.origin is not None and each.origin.last > began]
+    chosen = next(iter(again), None) or next((each for _, each in traced), None)
+    place: Place | Stack | None = None
+    if chosen is not None and chosen.origin is not None:
+        place = session.places.resolve(chosen.origin.stack, _new_stack(chosen))
+    loads = [stack for step in seen.steps[1:] for name, stack in step.events if name == "load_state_dict"]
+    place = next(iter(loads), None) or place
+    if seen.alias is not None:
+        files = session.own_files()
+        assigned = (assignment_line(file, seen.alias.other, seen.alias.policy) for file in files)
+        place = next((each for each in assigned if each), place)
+    graded = next((each for _, each in ratios if each.nodes.both_graded), None)
+    names = ("repeated_ratio_dev", "epoch_start_ratio_dev", "ratio_std", "old_policy_shared", "batch_start_ratio_dev")
+    second = _graded_place(graded, session) if graded is not None else None
+    return {**dict.fromkeys(names, place), "old_log_prob_with_gradient": second or place}
+
+
+def _new_stack(each: RatioSeen) -> Stack:
+    """Return the frames that computed the new log-probs."""
+    difference = each.nodes.difference
+    if difference is None:
+        return ()
+    side = 0 if each.nodes.sense > 0 else 1
+    sides = difference.next_functions
+    return stack_of(sides[side][0]) if len(sides) > side and sides[side][0] is not None else ()
+
+
+def _graded_place(each: RatioSeen, session: Session) -> Place | None:
+    """Return the line that made the second side of a difference."""
+    sides = each.nodes.difference.next_functions
+    if len(sides) < 2 or sides[1][0] is None:
+        return None
+    return session.places.resolve(stack_of(sides[1][0]), stack_of(sides[0][0]))
+
+
+def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dict[str, Place | Stack | None]:
+    operations = session.operations
+    first = seen.steps[0]
+    config = session.config
+    files = session.own_files()
+    rate = rate_line(files) if len({step.learning_rate for step in seen.steps} | {config.get("learning_rate")}) > 1 else None
+    made = next((place for optimizer, place in reversed(session.optimizers()) if place), None)
+    backward = next((step.backward_place for step in seen.steps if step.backward_place), None)
+    clip_after = next((p for step in seen.steps for name, p in step.events if name == "clip" and _clipped_early(step)), None)
+    temperature = _temperature(seen)
+    entered = [each for step in seen.steps for each in step.trained if each.weight in seen.entries]
+    trained = next((each.place for each in entered), None)
+    taken = next((each.taken for each in entered if each.taken), None) or trained
+    line = session.places.resolve(backward) if backward else None
+    sampled = [n for step in seen.steps for code, n in step.sampled_at if line is not None and code.co_filename == line.file]
+    loop = loop_line(line, sampled) if line is not None else None
+    found: dict[str, Place | Stack | None] = {
+        "config.clip_range": _constant(files, config.get("clip_range"), _CLIP) or clamp,
+        "config.max_grad_norm": _constant(files, config.get("max_grad_norm"), _NORM) or session.clip_place(),
+        "learning_rate": session.scheduler_place() or rate or _constant(files, first.learning_rate, _RATE) or made,
+        "optimizer_params_matched": session.orphaned_place() or made,
+        "update_norm": made,
+        "changed_fraction": operations.cast_at or made,
+        "weights_rounded_away": operations.cast_at or made,
+        "weights_without_gradient": operations.frozen_at or operations.detached_at,
+        "weights_frozen": operations.frozen_at,
+        "ratio_without_gradient": next((p for step in seen.steps for p in step.dead_clamps), None),
+        "clip_unused": next((p for step in seen.steps for p in step.unused_clamps), None),
+        "clip_after_step": clip_after,
+        "gradients_left_over": backward,
+        "passes": loop,
+        "optimizer_steps": loop,
+        "dropout_active": next((step.dropout_place for step in seen.steps if step.dropout_place), None),
+        "sampling_temperature": temperature[1] if temperature else None,
+        "inputs_unseen": trained,
+        "rollouts_behind": taken,
+        "rollout_trained": taken,
+        "minibatches_alike": taken,
+        "samples_trained_before": taken,
+        "value_target_with_gradient": next((s.value_target for s in seen.steps if s.value_target), None),
+        "value_broadcast": next((s.value_place for s in seen.steps if s.value_place), None),
+    }
+    if operations.not_finite:
+        found |= dict.fromkeys(("loss", "advantages_mean", "advantages_std", "ratio_mean", "grad_norm"), operations.not_finite)
+    return found
+
+
+def _constant(files: Iterable[str], value: float | None, names: re.Pattern[str]) -> Place | None:
+    return None if value is None or math.isnan(value) else constant_line(files, value, names)

@@ -1,0 +1,351 @@
+"""See every torch operation of a script while an update is observed."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ppo_doctor.record.script.places import Stack
+from ppo_doctor.record.script.ring import LARGEST, bits_of
+from ppo_doctor.record.script.steps import Inputs
+
+if TYPE_CHECKING:
+    from ppo_doctor.record.script.session import Session
+
+Tensor = Any
+
+#: Operations of which nothing is learned.
+_IGNORED = frozenset(
+    ("__get__", "dim", "size", "numel", "__len__", "is_floating_point", "stride", "backward", "__repr__", "is_complex",
+     "data_ptr", "register_hook", "__bool__", "item", "tolist", "storage_offset", "is_contiguous", "__format__", "__int__",
+     "is_nonzero", "get_device", "__contains__", "untyped_storage", "__hash__", "__float__", "result_type", "ndimension")
+)  # fmt: skip
+#: Operations that pass values on without computing them.
+VIEWS = frozenset(
+    ("detach", "reshape", "view", "flatten", "__getitem__", "squeeze", "unsqueeze", "clone", "to", "cpu", "contiguous",
+     "stack", "cat", "concatenate", "index_select", "expand", "float", "double", "as_tensor", "from_numpy", "tensor",
+     "split", "chunk", "transpose", "permute", "requires_grad_", "zeros_like", "zeros", "empty", "ones", "full",
+     "masked_fill", "where", "numpy", "empty_like", "ones_like", "t", "view_as", "detach_", "expand_as", "unbind",
+     "__setitem__", "copy_", "zero_", "FloatTensor", "broadcast_tensors", "type", "squeeze_", "repeat", "tile", "nan_to_num")
+)  # fmt: skip
+#: Operations by which data enter a network.
+_NETWORK = frozenset(
+    ("linear", "embedding", "conv1d", "conv2d", "conv3d", "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell",
+     "matmul", "__matmul__", "bmm", "mm", "addmm", "einsum", "bilinear")
+)  # fmt: skip
+#: Operations that draw samples.
+_SAMPLING = frozenset(
+    ("multinomial", "bernoulli", "normal", "randn_like", "rand_like", "exponential_", "randn", "rand", "poisson",
+     "gumbel_softmax", "normal_", "_sample_dirichlet", "rand_like", "uniform_")
+)  # fmt: skip
+_SUBTRACT = frozenset(("sub", "__sub__", "__rsub__", "rsub", "subtract"))
+_DIVIDE = frozenset(("div", "__truediv__", "true_divide", "divide", "div_", "__itruediv__", "__div__"))
+_MULTIPLY = frozenset(("mul", "__mul__", "__rmul__", "multiply"))
+_NEGATE = frozenset(("neg", "__neg__", "negative"))
+_CLAMP = frozenset(("clamp", "clip"))
+_INDEXING = frozenset(("__getitem__", "index_select", "split", "chunk", "gather", "take", "unbind", "narrow"))
+_SHAPING = frozenset(("reshape", "view", "unsqueeze", "__getitem__"))
+_NORMALISED = frozenset(("log_softmax", "softmax", "logsumexp", "cross_entropy"))
+_DETACH = frozenset(("detach", "detach_"))
+#: Most coordinates of an input by which samples are told apart, and most samples of one call.
+COORDINATES, MOST_ROWS = 64, 1 << 15
+#: Largest input of a layer that is remembered while it is unknown by which layer data enter.
+MOST_UNKNOWN = 1 << 16
+#: Entries after which dead references are dropped.
+MOST_KNOWN = 20_000
+_COEFFICIENTS = np.random.default_rng(20171).integers(1, 2**62, COORDINATES, dtype=np.int64) | 1
+
+
+class OperationMode(TorchFunctionMode):
+    """Passes each operation with its result to the observer, and changes neither."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401, ARG002
+        """Run an operation and show it to the observer."""
+        result = func(*args, **kwargs) if kwargs else func(*args)
+        self._session.operation(func, args, kwargs or {}, result)
+        return result
+
+
+class Operations:
+    """Follows values through the operations of a script: what comes from a network, what enters one, what is new."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._network: dict[int, weakref.ref[Any]] = {}
+        #: results without a gradient in the present training pass, with their inputs and lines
+        self._made: dict[tuple[int, int], tuple[Tensor, str, Stack, tuple[Any, ...]]] = {}
+        #: memory of columns → the line that made them columns
+        self._columns: dict[int, Stack] = {}
+        #: parameter → how many optimizers there were, and the line, when it was initialised
+        self.initialised: dict[int, tuple[int, Stack]] = {}
+        self.frozen_at: Stack = ()
+        self.cast_at: Stack = ()
+        self.detached_at: Stack = ()
+        #: parameters that ran with gradients on: identity → parameter
+        self.ran: dict[int, Tensor] = {}
+        #: frozen parameters between the data and a trained layer
+        self.frozen: dict[int, Tensor] = {}
+        #: parameters that data enter by, known from the first training pass on
+        self.entries: set[int] = set()
+        self.not_finite: Stack = ()
+
+    def new_step(self) -> None:
+        """Forget what concerns one training pass only."""
+        self._made.clear()
+        if len(self._network) > MOST_KNOWN:
+            self._network = {key: ref for key, ref in self._network.items() if ref() is not None}
+
+    def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:  # noqa: ANN401
+        """Note one operation."""
+        name = getattr(func, "__name__", "")
+        if name in _IGNORED:
+            return
+        if name == "__set__":
+            self._property(func, args)
+            return
+        tensor = result if isinstance(result, torch.Tensor) else _first(result)
+        if tensor is None:
+            return
+        graded = torch.is_grad_enabled()
+        fed = self._is_fed(args)
+        step = self._session.step
+        if name in _SHAPING and tensor.dim() == 2 and tensor.shape[1] == 1 and not tensor.requires_grad:
+            if len(self._columns) > MOST_KNOWN:
+                self._columns.clear()
+            self._columns.setdefault(tensor.data_ptr(), self._stack())
+        if name.endswith("_") and args and isinstance(args[0], torch.nn.Parameter) and not graded:
+            self.initialised.setdefault(id(args[0]), (len(self._session.optimizers()), self._stack()))
+        if name in _NETWORK:
+            self._enters(name, args, kwargs, graded)
+        elif name in _SAMPLING and (fed or not graded):
+            step.sampled_at = step.sampled_at or self._stack()
+            step.sampled = True
+        elif name == "dropout":
+            self._dropout(args, kwargs, graded)
+        elif name in _DIVIDE and fed:
+            self._divided(args, graded)
+        elif name in _NORMALISED and graded and args and isinstance(args[0], torch.Tensor) and args[0].dim():
+            step.logits = args[0].shape[-1]
+        elif name == "requires_grad_":
+            self._required(args, kwargs)
+        elif name == "to" and isinstance(args[0], torch.nn.Parameter) and tensor.dtype in (torch.bfloat16, torch.float16):
+            self.cast_at = self._stack()
+        if fed:
+            self._remember(result)
+        if tensor.is_floating_point() and tensor.numel():
+            self._value(name, args, kwargs, tensor, graded)
+
+    def from_network(self, tensor: Tensor) -> bool:
+        """Return whether a tensor was computed from parameters, not from stored data."""
+        known = self._network.get(id(tensor))
+        return tensor.requires_grad or (known is not None and known() is tensor)
+
+    def chain(self, tensor: Tensor) -> list[tuple[str, Stack, tuple[Any, ...]]]:
+        """Return the operations of this training pass that made a tensor from stored data, the last first."""
+        found = []
+        for _ in range(32):
+            made = self._made.get((tensor.data_ptr(), tensor.numel()))
+            if made is None:
+                break
+            found.append(made[1:])
+            tensors = [each for each in made[3] if isinstance(each, torch.Tensor) and each.is_floating_point()]
+            if not tensors:
+                break
+            tensor = tensors[0] if made[1] in _NETWORK else max(tensors, key=lambda each: each.numel())
+        return found
+
+    def column(self, chain: list[tuple[str, Stack, tuple[Any, ...]]], factor: Tensor) -> Stack:
+        """Return the line that gave a factor, or what it was made from, the shape of a column."""
+        tensors = [factor, *(each for _, _, args in chain for each in args if isinstance(each, torch.Tensor))]
+        known = (self._columns.get(each.data_ptr()) for each in reversed(tensors))
+        return next((stack for stack in known if stack), ())
+
+    def _stack(self) -> Stack:
+        return self._session.places.stack(sys._getframe(2))  # noqa: SLF001 - the frame of the script
+
+    def _is_fed(self, args: tuple[Any, ...]) -> bool:
+        for each in args:
+            if isinstance(each, torch.Tensor):
+                if self.from_network(each):
+                    return True
+            elif isinstance(each, list | tuple):
+                for inner in each:
+                    if isinstance(inner, torch.Tensor) and self.from_network(inner):
+                        return True
+        return False
+
+    def _remember(self, result: Any) -> None:  # noqa: ANN401
+        for each in result if isinstance(result, list | tuple) else (result,):
+            if isinstance(each, torch.Tensor) and not each.requires_grad and each.is_floating_point():
+                self._network[id(each)] = weakref.ref(each)
+
+    def _enters(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], graded: bool) -> None:
+        """Note the parameters of a network operation, and the data if they come from outside."""
+        weights = [each for each in _flat((*args[1:], *kwargs.values())) if isinstance(each, torch.Tensor)]
+        parameters = [each for each in weights if isinstance(each, torch.nn.Parameter) or (each.requires_grad and each.is_leaf)]
+        if graded:
+            self.ran.update((id(each), each) for each in parameters)
+        data = args[0] if args else kwargs.get("input")
+        if not parameters or not isinstance(data, torch.Tensor) or data.dim() == 0:
+            return
+        weight, tokens = id(parameters[0]), not data.is_floating_point()
+        if graded:
+            if data.requires_grad or not parameters[0].requires_grad:
+                return
+            if self._from_network_without_gradient(data):
+                return
+            self.entries.add(weight)
+        elif weight not in self.entries and self.from_network(data) and (self.entries or data.numel() > MOST_UNKNOWN):
+            return
+        stack = self._session.places.stack(sys._getframe(3))  # noqa: SLF001
+        taken = (indexed([(each, made) for each, made, _ in self.chain(data)]) or stack) if graded else ()
+        self._session.step.inputs.append(Inputs(weight, _rows(data, name), graded, stack, tokens, taken))
+
+    def _from_network_without_gradient(self, data: Tensor) -> bool:
+        """Return whether data of a trained layer come from layers that are frozen or detached in this pass."""
+        for name, stack, args in self.chain(data):
+            if name in _NETWORK:
+                frozen = [each for each in args if isinstance(each, torch.nn.Parameter) and not each.requires_grad]
+                self.frozen.update((id(each), each) for each in frozen)
+                return bool(frozen)
+            if name in _DETACH and isinstance(args[0], torch.Tensor) and args[0].requires_grad:
+                self.detached_at = stack
+                return True
+        return False
+
+    def _dropout(self, args: tuple[Any, ...], kwargs: dict[str, Any], graded: bool) -> None:
+        rate = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+        active = bool(kwargs.get("training", args[2] if len(args) > 2 else True) and rate)
+        step = self._session.step
+        if active:
+            step.dropout[graded] += 1
+            if graded:
+                step.dropout_stack = self._session.places.stack(sys._getframe(2))  # noqa: SLF001
+
+    def _divided(self, args: tuple[Any, ...], graded: bool) -> None:
+        """Note a division of logits by a number, as a temperature does."""
+        if len(args) < 2 or not isinstance(args[0], torch.Tensor) or args[0].dim() == 0:
+            return
+        divisor = args[1]
+        if isinstance(divisor, torch.Tensor) and divisor.dim() == 0 and not divisor.requires_grad:
+            divisor = float(divisor)
+        if isinstance(divisor, int | float) and not isinstance(divisor, bool) and divisor not in (0, 1):
+            self._session.step.divisors[graded].setdefault((args[0].shape[-1], float(divisor)), self._stack())
+
+    def _required(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if kwargs.get("requires_grad", args[1] if len(args) > 1 else True) is False and isinstance(args[0], torch.nn.Parameter):
+            self.frozen_at = self.frozen_at or self._stack()
+
+    def frozen_share(self) -> float | None:
+        """Return the share of the weights in the policy's forward passes that require no gradient."""
+        total = sum(each.numel() for each in self.ran.values() if each.requires_grad)
+        still = sum(each.numel() for each in self.frozen.values())
+        return still / (total + still) if total and "peft" not in sys.modules else None
+
+    def _property(self, func: Any, args: tuple[Any, ...]) -> None:  # noqa: ANN401
+        if func == torch.Tensor.requires_grad.__set__ and len(args) > 1 and args[1] is False:  # type: ignore[attr-defined]
+            self.frozen_at = self.frozen_at or self._stack()
+
+    def _value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, graded: bool) -> None:
+        """Note a floating-point result: where it was computed, and whether it is the first that is not a number."""
+        stack = self._session.places.stack(sys._getframe(2))  # noqa: SLF001
+        if stack and stack == self._session.wanted_alias:
+            self._session.find_alias(sys._getframe(2))  # noqa: SLF001
+        node = tensor.grad_fn if graded and tensor.requires_grad else None
+        if node is not None:
+            node.metadata.setdefault("stack", stack)
+            if name in _SUBTRACT or name in _DIVIDE:
+                self._operands(name, args, node)
+            elif name in _CLAMP:
+                self._clamped(args, kwargs, node, stack)
+        elif graded and not tensor.requires_grad:
+            self._without_gradient(name, args, kwargs, tensor, stack)
+        if name not in VIEWS and tensor.numel() <= LARGEST:
+            self._session.ring.add(bits_of(tensor), stack, self._session.steps, tensor.requires_grad)
+        if not self.not_finite and tensor.device.type == "cpu" and tensor.numel() and bool(torch.isnan(tensor.detach()).any()):
+            if not any(_has_nan(each) for each in _flat(args)):
+                self.not_finite = stack
+
+    def _operands(self, name: str, args: tuple[Any, ...], node: Any) -> None:  # noqa: ANN401
+        if len(args) < 2 or not all(isinstance(each, torch.Tensor) for each in args[:2]):
+            return
+        first, second = args[:2]
+        if name in ("__rsub__", "rsub", "__rtruediv__"):
+            first, second = second, first
+        if first.is_floating_point() and second.is_floating_point() and second.dim() and first.dim():
+            node.metadata["operands"] = (first.detach(), second.detach(), first.requires_grad, second.requires_grad)
+
+    def _clamped(self, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any, stack: Stack) -> None:  # noqa: ANN401
+        if _clips_a_ratio(args, kwargs):
+            self._session.step.clamps.append((node, stack))
+
+    def _without_gradient(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, stack: Stack
+    ) -> None:
+        if name in _CLAMP and tensor.dim() and _clips_a_ratio(args, kwargs):
+            self._session.step.dead_clamps.append(stack)
+        if tensor.numel() <= LARGEST:
+            self._made.setdefault((tensor.data_ptr(), tensor.numel()), (tensor, name, stack, tuple(_flat(args))))
+
+
+def indexed(chain: Sequence[tuple[str, Stack]]) -> Stack:
+    """Return the line of the last operation of a chain that chose samples, none if there is none."""
+    return next((stack for name, stack in chain if name in _INDEXING), ())
+
+
+def sign_changes(chain: list[tuple[str, Stack, tuple[Any, ...]]]) -> int:
+    """Return how many operations of a chain change the sign."""
+    return sum(name in _NEGATE or (name in _MULTIPLY | _DIVIDE and _by_negative(args)) for name, _, args in chain)
+
+
+def _by_negative(args: tuple[Any, ...]) -> bool:
+    return any(isinstance(each, int | float) and not isinstance(each, bool) and each < 0 for each in args)
+
+
+def _clips_a_ratio(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    bounds = [*args[1:3], *(kwargs[name] for name in ("min", "max") if name in kwargs)]
+    if len(bounds) != 2 or not all(isinstance(each, int | float) for each in bounds):
+        return False
+    return 0 < min(bounds) <= 1 <= max(bounds) < 10 and (min(bounds) < 1 or max(bounds) > 1 or bounds == [1, 1])
+
+
+def _flat(values: Any) -> list[Any]:  # noqa: ANN401
+    flat: list[Any] = []
+    for each in values:
+        flat.extend(each if isinstance(each, list | tuple) else (each,))
+    return flat
+
+
+def _first(result: Any) -> Tensor:  # noqa: ANN401
+    if isinstance(result, list | tuple) and result and isinstance(result[0], torch.Tensor):
+        return result[0]
+    return None
+
+
+def _has_nan(value: Any) -> bool:  # noqa: ANN401
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and bool(torch.isnan(value.detach()).any())
+
+
+def _rows(data: Tensor, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return one number per sample of an input; equal samples have equal numbers."""
+    with torch.no_grad():
+        if name == "embedding":
+            flat = data.reshape(data.shape[0] if data.dim() > 1 else 1, -1)
+        elif name.startswith("conv") and data.dim() > 2:
+            flat = data.reshape(data.shape[0], -1)
+        else:
+            flat = data.reshape(-1, data.shape[-1]) if data.dim() > 1 else data.reshape(1, -1)
+        flat = flat[:MOST_ROWS, :: max(1, -(-flat.shape[1] // COORDINATES))].detach().cpu()
+        floating = flat.is_floating_point()
+        numbers = flat.float().contiguous().numpy().view(np.int32) if floating else flat.numpy()
+    return (numbers.astype(np.int64) * _COEFFICIENTS[: numbers.shape[1]]).sum(1)

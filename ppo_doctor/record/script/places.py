@@ -1,0 +1,197 @@
+"""Find the lines of a script that computed something."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import CodeType, FrameType
+
+#: Longest text of a line that is kept.
+LONGEST = 200
+#: Library frames between a call into torch and the user's code up to which the user's line is named.
+LEVELS = 3
+#: Frames of a stack that are kept.
+DEEPEST = 6
+#: Code and line of frames, the innermost first.
+Stack = tuple[tuple[CodeType, int], ...]
+_SKIPPED, _LIBRARY, _OWN = range(3)
+_NOT_OWN = ("site-packages", "dist-packages")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of code: path, line from 1, and the function that it is in."""
+
+    file: str
+    line: int
+    function: str
+
+    def text(self) -> str:
+        """Return the source of the line, "" if it cannot be read."""
+        return linecache.getline(self.file, self.line).strip()[:LONGEST]
+
+
+class Places:
+    """Finds the innermost relevant line of a stack: the user's code, or the trainer library that it called."""
+
+    def __init__(self, folder: str, skipped: Iterable[str]) -> None:
+        self._folder = os.path.join(os.path.realpath(folder), "")
+        self._skipped = tuple(skipped)
+        self._kinds: dict[str, int] = {}
+
+    def stack(self, frame: FrameType | None) -> Stack:
+        """Return the innermost frames outside torch and this package, up to `DEEPEST`, as code and line."""
+        found: list[tuple[CodeType, int]] = []
+        kinds = self._kinds
+        while frame is not None and len(found) < DEEPEST:
+            code = frame.f_code
+            kind = kinds.get(code.co_filename)
+            if kind is None:
+                kind = self._kind(code.co_filename)
+            if kind != _SKIPPED:
+                found.append((code, frame.f_lineno))
+            frame = frame.f_back
+        return tuple(found)
+
+    def resolve(self, stack: Stack, shared: Stack = ()) -> Place | None:
+        """Return the user's line if at most `LEVELS` library frames are in between, else the innermost library line.
+
+        Frames of `shared` are passed over, unless nothing else is left.
+        """
+        own = [each for each in stack if each not in shared] or list(stack)
+        for n, (code, line) in enumerate(own):
+            if n <= LEVELS and self._kind(code.co_filename) == _OWN:
+                return Place(code.co_filename, line, code.co_name)
+        return Place(own[0][0].co_filename, own[0][1], own[0][0].co_name) if own else None
+
+    def outermost(self, stack: Stack) -> Place | None:
+        """Return the outermost of the user's lines in a stack."""
+        own = [each for each in stack if self._kind(each[0].co_filename) == _OWN]
+        return Place(own[-1][0].co_filename, own[-1][1], own[-1][0].co_name) if own else None
+
+    def own_frames(self, frame: FrameType | None) -> list[FrameType]:
+        """Return the frames of user and library code, innermost first."""
+        frames = []
+        while frame is not None:
+            if self._kind(frame.f_code.co_filename) != _SKIPPED:
+                frames.append(frame)
+            frame = frame.f_back
+        return frames
+
+    def is_own(self, file: str) -> bool:
+        """Return whether a file is the user's own code."""
+        return self._kind(file) == _OWN
+
+    def _kind(self, file: str) -> int:
+        kind = self._kinds.get(file)
+        if kind is None:
+            kind = self._kinds[file] = self._classify(file)
+        return kind
+
+    def _classify(self, file: str) -> int:
+        if file.startswith("<") or file.startswith(self._skipped) or file.endswith(("contextlib.py", "runpy.py")):
+            return _SKIPPED
+        real = os.path.realpath(file)
+        if real.startswith(self._folder) and not any(part in real for part in _NOT_OWN):
+            return _OWN
+        return _LIBRARY
+
+
+def parsed(file: str) -> ast.Module | None:
+    """Return the syntax tree of a source file without running it, None if it cannot be parsed."""
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def constant_line(files: Iterable[str], value: float, names: re.Pattern[str]) -> Place | None:
+    """Return the line where a setting of such a name is given this number: an assignment, argument or default."""
+    for file in files:
+        tree = parsed(file)
+        if tree is None:
+            continue
+        for node in ast.walk(tree):
+            for name, given in _given(node):
+                if names.search(name) and _number(given) == value:
+                    return Place(file, given.lineno, "")
+    return None
+
+
+def _given(node: ast.AST) -> list[tuple[str, ast.expr]]:
+    """Return the names that a node gives values, with the expressions of these."""
+    if isinstance(node, ast.Assign):
+        return [(_name(target), node.value) for target in node.targets]
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        return [(_name(node.target), node.value)]
+    if isinstance(node, ast.Call):
+        named = [(keyword.arg or "", keyword.value) for keyword in node.keywords]
+        option = node.args[0] if node.args else None
+        if isinstance(option, ast.Constant) and isinstance(option.value, str):
+            named = [(option.value if name == "default" else name, value) for name, value in named]
+        return named + [(_name(node.func), value) for value in node.args]
+    if isinstance(node, ast.FunctionDef):
+        names = [argument.arg for argument in node.args.args]
+        return list(zip(names[len(names) - len(node.args.defaults) :], node.args.defaults, strict=True))
+    if isinstance(node, ast.Dict):
+        keys = [key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else "" for key in node.keys]
+        return list(zip(keys, node.values, strict=True))
+    return []
+
+
+def _name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _number(node: ast.expr) -> float | None:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        number = _number(node.operand)
+        return None if number is None else -number
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        return float(node.value)
+    return None
+
+
+def assignment_line(file: str, target: str, value: str) -> Place | None:
+    """Return the line that assigns one name or attribute to another (`old = policy`)."""
+    tree = parsed(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Assign) and any(_name(each) == target for each in node.targets):
+            used = {_name(each) for each in ast.walk(node.value)}
+            if value in used:
+                return Place(file, node.lineno, "")
+    return None
+
+
+def rate_line(files: Iterable[str]) -> Place | None:
+    """Return the line that assigns a learning rate of an optimizer (`group["lr"] = …`)."""
+    for file in files:
+        tree = parsed(file)
+        for node in ast.walk(tree) if tree is not None else ():
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+            for target in targets:
+                key = target.slice if isinstance(target, ast.Subscript) else None
+                if isinstance(key, ast.Constant) and key.value == "lr":
+                    return Place(file, node.lineno, "")
+    return None
+
+
+def loop_line(place: Place, outside: Iterable[int]) -> Place | None:
+    """Return the outermost loop around a line within its function that is not around any of some other lines."""
+    tree = parsed(place.file)
+    around: list[ast.stmt] = []
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _holds(node, place.line):
+            around = []
+        elif isinstance(node, ast.For | ast.While) and _holds(node, place.line):
+            around.append(node)
+    around = [node for node in around if not any(_holds(node, line) for line in outside)]
+    return Place(place.file, around[0].lineno, place.function) if around else None
+
+
+def _holds(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)

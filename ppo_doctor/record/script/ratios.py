@@ -1,0 +1,187 @@
+"""Measure the ratios of a minibatch: their values, the pull of the loss, and where old log-probs come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ppo_doctor.record import measures
+from ppo_doctor.record.script.graph import LossGraph, RatioNodes, kind, stack_of, saved
+from ppo_doctor.record.script.mode import sign_changes
+from ppo_doctor.record.script.places import Stack
+from ppo_doctor.record.script.steps import RatioSeen, Step
+from ppo_doctor.record.weights import same_memory
+
+if TYPE_CHECKING:
+    from ppo_doctor.record.script.session import Session
+
+Tensor = Any
+
+#: Largest |ratio - 1| of a ratio that is 1 up to rounding.
+ONE = 1e-6
+#: Smallest ratio whose logarithm is taken.
+LEAST = 1e-30
+
+
+def of_graph(graph: LossGraph, fallback: Stack) -> list[RatioSeen]:
+    """Return the ratios of a loss, each with a hook that keeps the loss's gradient by it."""
+    found = []
+    for nodes in graph.ratios():
+        seen = RatioSeen(nodes)
+        seen.place = stack_of(nodes.selection) or stack_of(nodes.product) or stack_of(nodes.ratio) or fallback
+        nodes.ratio.register_hook(_keeper(seen))
+        found.append(seen)
+    return found
+
+
+def _keeper(seen: RatioSeen) -> Any:  # noqa: ANN401
+    def keep(_: object, gradients: tuple[Tensor, ...]) -> None:
+        seen.gradient = gradients[0].detach() if gradients[0] is not None else None
+
+    return keep
+
+
+def complete(step: Step, session: Session, *, trace: bool) -> None:
+    """Compute the measures of the ratios of the last backward pass."""
+    with torch.no_grad():
+        for seen in step.ratios:
+            if seen.row is None:
+                _measure(seen, step, session, trace=trace)
+
+
+def _measure(seen: RatioSeen, step: Step, session: Session, *, trace: bool) -> None:
+    nodes = seen.nodes
+    ratio = nodes.values.detach().float()
+    new, old = _sides(nodes)
+    if old is not None:
+        seen.same_memory = same_memory(new, old)
+        if trace:
+            seen.origin = session.ring.origin(old)
+    chain = session.operations.chain(nodes.factor)
+    seen.sign = -1 if sign_changes(chain) % 2 else 1
+    seen.made_by = tuple((name, stack) for name, stack, _ in chain)
+    seen.column = session.operations.column(chain, nodes.factor)
+    advantages = nodes.factor.detach().float() * seen.sign
+    seen.broadcast = _broadcast(ratio, advantages)
+    live = _live(seen, ratio)
+    if seen.broadcast > 1:
+        advantages = advantages.reshape(-1)[: ratio.numel()].reshape(ratio.shape) if advantages.numel() >= ratio.numel() else None
+    else:
+        advantages = _aligned(advantages, ratio)
+    low, high = sorted(nodes.bounds) if nodes.bounds else (0.0, float("inf"))
+    bounds = (float(np.log(max(low, LEAST))), float(np.log(high))) if nodes.bounds else None
+    logs = ratio.clamp_min(LEAST).log()
+    seen.row = measures.row(logs, torch.zeros_like(logs), advantages, live.float(), bounds)
+    alive = ratio[live] if bool(live.any()) else ratio
+    seen.largest = float((alive - 1).abs().max()) if alive.numel() else None
+    seen.pull = _pull(seen, advantages)
+    seen.advantages = _per_sample(nodes.factor * seen.sign)
+    seen.old_log_probs = _per_sample(old) if old is not None else None
+
+
+def _sides(nodes: RatioNodes) -> tuple[Tensor, Tensor]:
+    """Return new and old log-probs (or probabilities) as the script subtracted them, None if they were not traced."""
+    operands = nodes.difference.metadata.get("operands") if nodes.difference is not None else None
+    if operands is None:
+        return None, None
+    first, second, first_graded, _ = operands
+    nodes.sense = 1 if first_graded else -1
+    return (first, second) if first_graded else (second, first)
+
+
+def _live(seen: RatioSeen, ratio: Tensor) -> Tensor:
+    """Return which entries of a ratio are in the loss: those of a mask, else those with a gradient in 2-D."""
+    mask = seen.nodes.mask
+    if mask is not None and mask.numel() > 1:
+        aligned = _aligned(mask, ratio)
+        if aligned is not None:
+            return aligned > 0
+    if ratio.dim() > 1 and seen.gradient is not None and seen.gradient.shape == ratio.shape:
+        with_gradient = seen.gradient != 0
+        if bool(with_gradient.any()):
+            return with_gradient
+    return torch.ones_like(ratio, dtype=torch.bool)
+
+
+def _aligned(values: Tensor, like: Tensor) -> Tensor:
+    """Return values in the shape of a ratio, None if they do not fit."""
+    if values.numel() == like.numel():
+        return values.reshape(like.shape)
+    try:
+        return values.expand_as(like)
+    except RuntimeError:
+        if values.dim() == 1 and like.dim() > 1 and values.shape[0] == like.shape[0]:
+            return values.reshape(-1, *[1] * (like.dim() - 1)).expand_as(like)
+        return None
+
+
+def _broadcast(ratio: Tensor, advantages: Tensor) -> float:
+    """Return the elements of the product per element of its larger factor."""
+    try:
+        shape = torch.broadcast_shapes(ratio.shape, advantages.shape)
+    except RuntimeError:
+        return 1.0
+    return float(np.prod(shape)) / max(ratio.numel(), advantages.numel(), 1)
+
+
+def _pull(seen: RatioSeen, advantages: Tensor) -> float | None:
+    """Return the cosine of the loss's pull on the new log-probs with the advantages, over entries with a gradient."""
+    gradient = seen.gradient
+    if gradient is None or advantages is None or gradient.shape != advantages.shape:
+        return None
+    pull = -gradient.float() * seen.nodes.sense
+    chosen = (pull != 0) & torch.isfinite(pull) & (advantages != 0)
+    pull, advantages = pull[chosen], advantages[chosen]
+    size = float(pull.norm() * advantages.norm()) if pull.numel() else 0.0
+    return float((pull * advantages).sum()) / size if size > 0 and np.isfinite(size) else None
+
+
+def _per_sample(values: Tensor) -> Any:  # noqa: ANN401
+    flat = values.detach().float().reshape(-1)
+    return flat.cpu().numpy().copy() if 1 < flat.numel() <= 1 << 15 else None
+
+
+def values_of(graph: LossGraph, step: Step) -> None:
+    """Note squared errors of which both sides have a gradient, or whose sides were broadcast against each other."""
+    for error, _, target in graph.squared_differences():
+        step.value_target_graded = True
+        step.value_target = stack_of(target) or stack_of(error)
+    for node in graph.nodes:
+        shapes = _error_shapes(node)
+        if shapes is None:
+            continue
+        try:
+            whole = float(np.prod(torch.broadcast_shapes(*shapes)))
+        except RuntimeError:
+            continue
+        widened = whole / max(*(float(np.prod(shape)) for shape in shapes), 1.0)
+        if widened > step.value_broadcast:
+            step.value_broadcast, step.value_place = widened, stack_of(node)
+
+
+def _error_shapes(node: Any) -> tuple[Any, Any] | None:  # noqa: ANN401
+    if kind(node) in ("MseLoss", "SmoothL1Loss", "HuberLoss"):
+        sides = saved(node, "_saved_self"), saved(node, "_saved_target")
+        return None if None in sides else (sides[0].shape, sides[1].shape)
+    if kind(node) == "Pow" and node.next_functions[0][0] is not None and kind(node.next_functions[0][0]) == "Sub":
+        operands = node.next_functions[0][0].metadata.get("operands")
+        return None if operands is None else (operands[0].shape, operands[1].shape)
+    return None
+
+
+
+#: Operations with an infinite derivative at 0, and the saved value that is 0 there.
+_STEEP = {"Sqrt": "_saved_result", "Log": "_saved_self", "LinalgVectorNorm": "_saved_result", "Std": "_saved_result"}
+_STEEP |= {"Norm": "_saved_result", "Rsqrt": "_saved_result", "Reciprocal": "_saved_self"}
+
+
+def steep(graph: LossGraph) -> Stack:
+    """Return the line of an operation whose derivative is infinite at one of its values, none if there is none."""
+    for node in graph.nodes:
+        name = _STEEP.get(kind(node))
+        value = saved(node, name) if name is not None else None
+        if value is not None and hasattr(value, "numel") and bool((value.detach() == 0).any()):
+            return stack_of(node)
+    return ()

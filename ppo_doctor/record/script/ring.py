@@ -1,0 +1,89 @@
+"""Remember which call computed which numbers, so that old log-probs are traced to where they come from by value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ppo_doctor.record.script.places import Stack
+
+#: Largest tensor that is remembered, and number of values by which a tensor is looked up.
+LARGEST, PROBES = 1 << 17, 8
+#: Share of the probes that a call must have computed.
+ENOUGH = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The calls at one place that computed the values of a tensor.
+
+    `first` and `last` are the counts of optimizer steps at which they did, `graded` whether with a gradient.
+    """
+
+    stack: Stack
+    first: int
+    last: int
+    graded: bool
+
+
+def bits_of(tensor: Any) -> np.ndarray[Any, np.dtype[np.int32]]:  # noqa: ANN401 - a torch tensor
+    """Return the values as the bits of float32 numbers, flat, on the host."""
+    flat = tensor.detach().float().reshape(-1)
+    return np.asarray(flat.cpu().numpy()).view(np.int32)  # type: ignore[no-any-return]
+
+
+class Ring:
+    """The latest values that calls computed, in one flat array."""
+
+    def __init__(self, values: int) -> None:
+        self._bits = np.zeros(values, np.int32)
+        self._end = 0
+        self._starts: list[int] = []
+        self._calls: list[tuple[Stack, int, bool]] = []
+
+    def add(self, bits: np.ndarray[Any, np.dtype[np.int32]], stack: Stack, step: int, graded: bool) -> None:
+        """Remember the values of one call; the older half is forgotten when the ring is full."""
+        if not 0 < bits.size <= min(LARGEST, self._bits.size // 4):
+            return
+        if self._end + bits.size > self._bits.size:
+            self._forget()
+        self._bits[self._end : self._end + bits.size] = bits
+        self._starts.append(self._end)
+        self._calls.append((stack, step, graded))
+        self._end += bits.size
+
+    def _forget(self) -> None:
+        keep = int(np.searchsorted(self._starts, self._end // 2))
+        offset = self._starts[keep] if keep < len(self._starts) else self._end
+        self._bits[: self._end - offset] = self._bits[offset : self._end].copy()
+        self._starts = [start - offset for start in self._starts[keep:]]
+        self._calls = self._calls[keep:]
+        self._end -= offset
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._end, self._starts, self._calls = 0, [], []
+
+    def origin(self, tensor: Any) -> Origin | None:  # noqa: ANN401 - a torch tensor
+        """Return the earliest place that computed nearly all of a tensor's values, without a gradient if there is one."""
+        bits = bits_of(tensor)
+        distinct = np.unique(bits[bits != 0])
+        probes = distinct[:: max(1, len(distinct) // PROBES)][:PROBES]
+        if not len(probes) or not self._starts:
+            return None
+        held: dict[tuple[Stack, bool], tuple[set[int], list[int]]] = {}
+        for probe in probes.tolist():
+            calls = np.searchsorted(self._starts, np.flatnonzero(self._bits[: self._end] == probe), "right") - 1
+            for call in np.unique(calls).tolist():
+                stack, step, graded = self._calls[call]
+                values, steps = held.setdefault((stack, graded), (set(), []))
+                values.add(probe)
+                steps.append(step)
+        whole = [(key, steps) for key, (values, steps) in held.items() if len(values) >= ENOUGH * len(probes)]
+        whole = [each for each in whole if not each[0][1]] or whole
+        if not whole:
+            return None
+        (stack, graded), steps = min(whole, key=lambda each: min(each[1]))
+        return Origin(stack, min(steps), max(steps), graded)

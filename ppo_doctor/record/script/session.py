@@ -1,0 +1,496 @@
+"""Follow a training script from one optimizer step to the next, and divide the steps into updates."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import _get_current_function_mode_stack
+
+from ppo_doctor.record.guard import tell, tell_fault
+from ppo_doctor.record.script import ratios
+from ppo_doctor.record.script.aliases import Alias, alias_in
+from ppo_doctor.record.script.graph import leaves, loss_graph
+from ppo_doctor.record.script.log import RunLog
+from ppo_doctor.record.script.metrics import UpdateSeen, numbers_of, places_of
+from ppo_doctor.record.script.mode import OperationMode, Operations
+from ppo_doctor.record.script.movement import Movement
+from ppo_doctor.record.script.options import WatchOptions
+from ppo_doctor.record.script.places import Place, Places, Stack
+from ppo_doctor.record.script.ring import Ring
+from ppo_doctor.record.script.settings import epochs_configured
+from ppo_doctor.record.script.steps import Step
+from ppo_doctor.record.script.updates import starts
+
+Tensor = Any
+
+#: Bytes of one remembered value, and the most values that are remembered.
+VALUE, MOST_VALUES = 4, 1 << 22
+#: Updates at the start that are observed in any case; steps after which one that does not end is written.
+FIRST, LONGEST_UPDATE = 2, 400
+#: Steps of an optimizer without any ratio after which observation stops.
+PATIENCE = 50
+#: Minibatches at the start of an update whose old log-probs are traced.
+TRACED = 12
+
+
+class Stopped(SystemExit):
+    """Ends the script because `--stop` was given and everything wanted was observed."""
+
+
+class Session:
+    """Collects what the hooks and the operation mode see, and writes one record per observed update."""
+
+    def __init__(self, options: WatchOptions, log: RunLog) -> None:
+        from ppo_doctor.record.script.hooks import Hooks
+
+        self.options, self.log = options, log
+        self.done = False
+        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        self.places = Places(options.folder, (os.path.dirname(torch.__file__) + os.sep, package + os.sep))
+        self.ring = Ring(min(MOST_VALUES, options.memory // (4 * VALUE)))
+        self.operations = Operations(self)
+        self.steps, self.update = 0, 0
+        self.step = Step(0)
+        self.wanted_alias: Stack = ()
+        self.alias: Alias | None = None
+        self._hooks = Hooks(self)
+        self._mode: OperationMode | None = None
+        self._begun = time.monotonic()
+        self._window: list[Step] = []
+        self._whole = True
+        self._next, self._left = 0, FIRST
+        self._steps_per_update = 1
+        self._policy: dict[int, Tensor] = {}
+        self._policy_optimizers: set[int] = set()
+        self._optimizers: dict[int, tuple[weakref.ref[Any], Place | None]] = {}
+        self._movement = Movement()
+        self._with_gradient: set[int] = set()
+        self._config: dict[str, float | int] = {}
+        self._places: dict[str, Place] = {}
+        self._trained_before: set[int] = set()
+        self._rollouts: list[set[int]] = []
+        self._ratio_seen = self._compiled = self._compiles = False
+        self._idle = 0
+        self._stepping = self._draws = False
+        self._broken = False
+
+    # lifecycle
+
+    def call(self, action: Callable[..., None], *args: Any) -> None:  # noqa: ANN401
+        """Call a method; its fault ends the observation and never reaches the script."""
+        if self._broken or (self.done and action != self.finish):
+            return
+        try:
+            with np.errstate(all="ignore"), torch._C.DisableTorchFunction():  # noqa: SLF001
+                action(*args)
+        except Stopped:
+            raise
+        except Exception as fault:  # noqa: BLE001 - training goes on after any fault
+            self._fail(fault)
+
+    def _fail(self, fault: Exception) -> None:
+        if os.environ.get("PPO_DOCTOR_DEBUG"):
+            raise fault
+        self._broken = True
+        tell_fault("the observation ends, training goes on", fault)
+        with contextlib.suppress(Exception):
+            self._let_go()
+
+    def start(self) -> None:
+        """Install the hooks and begin to observe."""
+        self._hooks.install()
+        self._observe()
+
+    def finish(self) -> None:
+        """Write what is left, and remove all hooks."""
+        if not self.done:
+            self._let_go()
+        died = sys.exc_info()[0] not in (None, SystemExit) or getattr(sys, "last_type", None) is not None
+        if died and self.step.has_loss:
+            self._window.append(self.step)
+        self._close_window(whole=not died)
+        self._unseen()
+
+    def _let_go(self) -> None:
+        self.done = True
+        self._rest()
+        self._hooks.remove()
+
+    def _observe(self) -> None:
+        """See every operation from now on."""
+        if self._mode is None and not self._compiles:
+            self._mode = OperationMode(self)
+            self._mode.__enter__()
+
+    def _rest(self) -> None:
+        """See no operations until the next window, unless a mode of somebody else lies on top."""
+        stack = _get_current_function_mode_stack()
+        if self._mode is not None and stack and stack[-1] is self._mode:
+            self._mode.__exit__(None, None, None)
+            self._mode = None
+
+    @property
+    def observing(self) -> bool:
+        """Return whether operations are seen."""
+        return self._mode is not None
+
+    def compiles(self) -> None:
+        """Stop seeing operations, because compiled code would be compiled again."""
+        self._compiles = True
+        self._rest()
+
+    # what the hooks and the mode see
+
+    def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:  # noqa: ANN401
+        """Take note of one operation."""
+        if self.done or self._broken or self._stepping:
+            return
+        try:
+            self.operations.see(func, args, kwargs, result)
+        except Exception as fault:  # noqa: BLE001 - training goes on after any fault
+            self._fail(fault)
+
+    def _place(self, frame: FrameType) -> Place | None:
+        return self.places.resolve(self.places.stack(frame))
+
+    def find_alias(self, frame: FrameType) -> None:
+        """Look for two names of the policy in the innermost frames."""
+        self.wanted_alias = ()
+        for each in self.places.own_frames(frame)[:4]:
+            self.alias = self.alias or alias_in(each)
+
+    def event(self, name: str, frame: FrameType) -> None:
+        """Take note of an event between the steps."""
+        self.step.events.append((name, self.places.stack(frame)))
+
+    def optimizer_created(self, optimizer: Any, frame: FrameType) -> None:  # noqa: ANN401
+        """Remember an optimizer and the line that made it."""
+        self._optimizers[id(optimizer)] = (weakref.ref(optimizer), self._place(frame))
+
+    def scheduler_created(self, _: object, frame: FrameType) -> None:
+        """Remember the line that made a learning-rate schedule."""
+        place = self._place(frame)
+        if place is not None:
+            self._places["scheduler"] = place
+
+    def clipped(self, bound: object, norm: object, frame: FrameType) -> None:
+        """Take note of a call that clips gradients."""
+        place = self._place(frame)
+        self.step.events.append(("clip", self.places.stack(frame)))
+        if isinstance(bound, int | float) and math.isfinite(bound):
+            self._config.setdefault("max_grad_norm", float(bound))
+        if place is not None:
+            self._places.setdefault("config.max_grad_norm", place)
+        if self.observing and hasattr(norm, "item") and self.step.grad_norm is None:
+            self.step.grad_norm = float(norm)  # type: ignore[arg-type]
+
+    def before_backward(self, losses: Sequence[Tensor], frame: FrameType) -> None:
+        """Look for the ratio in the graph of a loss."""
+        step = self.step
+        step.has_loss, self._stepping = True, False
+        if not self.observing and not self._compiles:
+            return
+        stack = self.places.stack(frame)
+        step.events.append(("backward", stack))
+        self.configured(frame)
+        for loss in losses:
+            graph = loss_graph(loss)
+            if graph is None:
+                continue
+            self._compiled = self._compiled or graph.compiled
+            found = ratios.of_graph(graph, stack)
+            if found:
+                step.backward_place = stack
+                step.leftover = step.leftover or self._left_over()
+                step.unused_clamps += [where for node, where in step.clamps if node not in set(graph.nodes)]
+                step.ratios += found
+            if loss.numel() == 1:
+                step.losses.append(float(loss.detach()))
+            ratios.values_of(graph, step)
+            step.steep = step.steep or ratios.steep(graph)
+
+    def after_backward(self) -> None:
+        """Compute what needs the gradients of the loss by the ratios."""
+        if self.step.ratios:
+            ratios.complete(self.step, self, trace=len(self._window) < TRACED)
+            self._look_for_alias()
+
+    def _look_for_alias(self) -> None:
+        """Look for a second name of the policy where old log-probs are computed again, at the next call there."""
+        for each in self.step.ratios:
+            origin = each.origin
+            if self._window and self.alias is None and origin is not None and not origin.graded and origin.last == self.steps:
+                self.wanted_alias = origin.stack
+
+    def before_step(self, optimizer: Any) -> None:  # noqa: ANN401
+        """Take note of gradients and of the learning rate."""
+        self._stepping = True
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        if self.observing or self.step.ratios:
+            self._with_gradient.update(id(p) for p in held if p.grad is not None)
+            if self.step.ratios:
+                self._know_policy(optimizer, held)
+        if self._is_policy_step(optimizer):
+            self.step.learning_rate = _rate(optimizer)
+            self.step.clipped_before = self.step.clipped_before or any(name == "clip" for name, _ in self._after_last_backward())
+            if self.observing:
+                self._check_gradients(held)
+                self._movement.before_step(self._policy.values() or held)
+                if self.step.grad_norm is None:
+                    self.step.grad_norm = _norm([p for p in held if id(p) in self._policy] or held)
+
+    def after_step(self, optimizer: Any) -> None:  # noqa: ANN401
+        """End a step of the policy."""
+        self._stepping = False
+        if not self._is_policy_step(optimizer):
+            return
+        step = self.step
+        step.rounded = self._movement.after_step() if self.observing else None
+        self.steps += 1
+        self.step = Step(self.steps)
+        self.operations.new_step()
+        if step.ratios:
+            self._ratio_seen, self._idle = True, 0
+        else:
+            self._idle += 1
+        if self.observing or (self._compiles and step.ratios):
+            self._window.append(step)
+            self._divide()
+        elif self.steps >= self._next and not self.done:
+            self._observe()
+            self._whole = False
+        if not self._ratio_seen and self._idle == PATIENCE:
+            self._rest()
+        self._bounded()
+
+    def _check_gradients(self, held: Sequence[Tensor]) -> None:
+        """Name the operation with an infinite derivative if gradients are the first to be no numbers."""
+        gradients = [p.grad for p in held if p.grad is not None]
+        if self.step.steep and not self.operations.not_finite and any(bool(torch.isnan(g).any()) for g in gradients):
+            self.operations.not_finite = self.step.steep
+
+    # the policy and its optimizer
+
+    def _is_policy_step(self, optimizer: Any) -> bool:  # noqa: ANN401
+        if self._policy_optimizers:
+            return id(optimizer) in self._policy_optimizers
+        return self.step.has_loss
+
+    def _know_policy(self, optimizer: Any, held: Sequence[Tensor]) -> None:  # noqa: ANN401
+        """Determine the policy's parameters, on which the ratio depends, and the optimizer that holds them."""
+        if len(self._window) < FIRST or not self._policy:
+            identities = set().union(*(leaves(each.nodes.ratio) for each in self.step.ratios))
+            known = {**self.operations.ran, **{id(p): p for p in held}}
+            self._policy.update({each: known[each] for each in identities if each in known})
+        if any(id(p) in self._policy for p in held):
+            self._policy_optimizers.add(id(optimizer))
+
+    def _left_over(self) -> bool:
+        """Return whether the policy has gradients although no backward pass ran since its last step."""
+        if not self.steps or sum(name == "backward" for name, _ in self.step.events) > 1 or not self._policy:
+            return False
+        smallest = min(self._policy.values(), key=lambda each: each.numel())
+        return smallest.grad is not None and bool((smallest.grad != 0).any())
+
+    def _after_last_backward(self) -> list[tuple[str, Stack]]:
+        events = self.step.events
+        last = max((n for n, (name, _) in enumerate(events) if name == "backward"), default=-1)
+        return events[last + 1 :]
+
+    # updates
+
+    def _divide(self) -> None:
+        """Write the updates that have ended."""
+        begins = [n for n, begin in enumerate(starts(self._window, self.operations.entries, draws=self._draws)) if begin]
+        if not self._whole:
+            begins = [n for n in begins if n or self._window[0].sampled]
+            if not begins:
+                return
+            self._window, self._whole = self._window[begins[0] :], True
+            self._movement.begin()
+        elif len(begins) > 1:
+            self._write(self._window[: begins[1]], at_latest_step=begins[1] == len(self._window) - 1)
+            self._window = self._window[begins[1] :]
+            self._movement.begin()
+            self._left -= 1
+        elif len(self._window) >= LONGEST_UPDATE:
+            self._write(self._window, at_latest_step=False, whole=False)
+            self._window, self._left = [], 0
+        if self._left <= 0:
+            self._pause()
+
+    def _pause(self) -> None:
+        self._rest()
+        if self._mode is not None:
+            return
+        self._window, self._left = [], 1
+        self.operations.new_step()
+        every = self.options.every * self._steps_per_update
+        self._next = self.steps + every if every else 2 * self.steps
+
+    def _close_window(self, *, whole: bool) -> None:
+        """Write the updates of a window that ends."""
+        begins = [n for n, begin in enumerate(starts(self._window, self.operations.entries, draws=self._draws)) if begin]
+        for first, after in zip(begins, [*begins[1:], len(self._window)], strict=True) if self._whole else ():
+            ended = whole or after < len(self._window)
+            self._write(self._window[first:after], at_latest_step=False, whole=ended)
+            self._movement.begin()
+        self._window = []
+
+    def _write(self, steps: list[Step], *, at_latest_step: bool, whole: bool = True) -> None:
+        """Write the record of one update."""
+        if not any(step.ratios or step.dead_clamps or step.losses for step in steps):
+            return
+        self.update += 1
+        self._steps_per_update = max(1, len(steps))
+        self._draws = self._draws or (steps[0].sampled and any(not step.sampled for step in steps[1:]))
+        moved = self._movement.end(at_latest_step=at_latest_step)
+        seen = UpdateSeen(
+            steps=steps,
+            entries=self.operations.entries,
+            moved=moved,
+            matched=self._matched(),
+            ungraded=self._ungraded(),
+            frozen=self.operations.frozen_share(),
+            alias=self.alias,
+            trained_before=frozenset(self._trained_before),
+            rollouts=tuple(self._rollouts),
+            whole=whole,
+        )
+        numbers = numbers_of(seen)
+        self._remember(seen)
+        self._settings(steps)
+        self.log.settings(self._config)
+        self.log.places(places_of(seen, self))
+        self.log.record(steps[-1].number + 1, self.update, numbers)
+        if self.options.live:
+            tell(_line(self.update, steps[-1].number + 1, numbers))
+
+    def _remember(self, seen: UpdateSeen) -> None:
+        self._trained_before = seen.trained_rows()
+        self._rollouts = [*self._rollouts, seen.rollout_rows()][-4:]
+        self._with_gradient.clear()
+
+    def _settings(self, steps: Iterable[Step]) -> None:
+        for step in steps:
+            for each in step.ratios:
+                bounds = each.nodes.bounds
+                if bounds is not None:
+                    self._config.setdefault("clip_range", round(bounds[1] - 1, 9))
+                    if abs((bounds[1] - 1) - (1 - bounds[0])) > 1e-9:
+                        self._config.setdefault("clip_range_low", round(1 - bounds[0], 9))
+            if step.learning_rate is not None:
+                self._config.setdefault("learning_rate", step.learning_rate)
+
+    def configured(self, frame: FrameType) -> None:
+        """Find the configured number of epochs in the variables of the script's frames, once."""
+        if "n_epochs" not in self._config:
+            epochs = epochs_configured(self.places.own_frames(frame))
+            if epochs is not None:
+                self._config["n_epochs"] = epochs
+
+    @property
+    def config(self) -> dict[str, float | int]:
+        """Return the settings found so far."""
+        return self._config
+
+    def optimizers(self) -> list[tuple[Any, Place | None]]:
+        """Return the optimizers that are alive, with the lines that made them."""
+        return [(each(), place) for each, place in self._optimizers.values() if each() is not None]
+
+    def orphaned_place(self) -> Place | None:
+        """Return the line that made weights of the policy after the last optimizer was made, None if none were."""
+        held = self._held()
+        for key in self._policy:
+            optimizers, stack = self.operations.initialised.get(key, (0, ()))
+            if key not in held and optimizers and stack:
+                return self.places.outermost(stack)
+        return None
+
+    def scheduler_place(self) -> Place | None:
+        """Return the line that made a learning-rate schedule."""
+        return self._places.get("scheduler")
+
+    def clip_place(self) -> Place | None:
+        """Return the line that clips gradients."""
+        return self._places.get("config.max_grad_norm")
+
+    def own_files(self) -> list[str]:
+        """Return the user's source files that are loaded."""
+        files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+        return [*dict.fromkeys([self.options.script, *(f for f in files if f and self.places.is_own(f))])]
+
+    def _held(self) -> dict[int, Tensor]:
+        return {id(p): p for optimizer, _ in self.optimizers() for g in optimizer.param_groups for p in g["params"]}
+
+    def _matched(self) -> float | None:
+        policy = [p for p in self._policy.values() if p.requires_grad]
+        held = self._held()
+        total = sum(p.numel() for p in policy)
+        return sum(p.numel() for p in policy if id(p) in held) / total if total and self._optimizers else None
+
+    def _ungraded(self) -> float | None:
+        """Return the share of the weights that an optimizer holds and that ran, but got no gradient."""
+        held = self._held()
+        ran = [p for key, p in self.operations.ran.items() if key in held]
+        total = sum(p.numel() for p in ran)
+        return sum(p.numel() for p in ran if id(p) not in self._with_gradient) / total if total else None
+
+    def _bounded(self) -> None:
+        """Let go when as much as was asked for has been observed."""
+        options = self.options
+        enough = options.updates is not None and self.update >= options.updates
+        late = options.seconds is not None and time.monotonic() - self._begun >= options.seconds
+        if not (enough or late) or self.done:
+            return
+        self._let_go()
+        if late and not enough:
+            self._close_window(whole=False)
+        self._window = []
+        self._unseen()
+        if options.stop:
+            raise Stopped(0)
+
+    def _unseen(self) -> None:
+        reasons = {}
+        if not self._ratio_seen and self.steps:
+            what = "the loss is compiled" if self._compiled else f"no loss of {self.steps} steps has one in its graph"
+            reasons["ratio"] = f"no importance ratio was seen: {what}"
+        if self._compiles:
+            reasons["lines"] = "lines and the origin of old log-probs were not traced, because the script compiles code"
+        self.log.unseen(reasons)
+
+
+def _rate(optimizer: Any) -> float | None:  # noqa: ANN401
+    rate = optimizer.param_groups[0].get("lr")
+    return float(rate) if rate is not None else None
+
+
+def _norm(parameters: Sequence[Tensor]) -> float | None:
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return None
+    return float(torch.stack([each.detach().float().norm() for each in gradients]).norm())
+
+
+def _line(update: int, step: int, numbers: dict[str, float]) -> str:
+    parts = [f"update {update}, step {step}"]
+    if "ratio_min" in numbers:
+        parts.append(f"ratio {numbers['ratio_min']:.3g} to {numbers['ratio_max']:.3g}")
+    if "clip_fraction" in numbers:
+        parts.append(f"clipped {numbers['clip_fraction']:.1%}")
+    if "policy_pull" in numbers:
+        parts.append(f"pull {numbers['policy_pull']:+.2f}")
+    if "learning_rate" in numbers:
+        parts.append(f"learning rate {numbers['learning_rate']:.3g}")
+    return ", ".join(parts)

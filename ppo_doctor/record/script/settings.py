@@ -1,0 +1,60 @@
+"""Find the configured number of epochs in the variables of a script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from types import FrameType
+from typing import Any
+
+#: Names of the number of passes over a batch in public trainers and scripts.
+_EPOCHS = re.compile(
+    r"(?i)^(n_epochs?|num_epochs?|update_epochs|ppo_epochs?|k_epochs?|noptepochs|num_sgd_iter|num_learning_epochs|learning_epochs"
+    r"|mini_epochs|num_ppo_epochs|optim_epochs|train_epochs|epochs|n_updates_per_iteration|opt_epochs"
+    r"|n_optim_epochs|epochs_per_update|update_iteration|inner_epochs|passes|n_passes|num_passes|reuse|sgd_epochs)$"
+)
+#: Names of a bound on the KL, at which the epochs of an update end early.
+_EARLY = re.compile(r"(?i)^(target_kl|kl_target|max_kl|kl_stop|kl_limit|early_stop.*|stop_kl|kl_threshold)$")
+#: Most epochs that a setting of such a name may mean.
+MOST = 1000
+
+
+def epochs_configured(frames: Iterable[FrameType]) -> int | None:
+    """Return the one number of epochs that the variables of the frames name, None if none or several, or if they may end early.
+
+    Looked at are local variables, attributes of objects in them, and options (argparse, dataclasses, dicts).
+    """
+    found: set[int] = set()
+    for frame in frames:
+        for space in _spaces(frame):
+            for name, value in space.items():
+                if not isinstance(name, str) or value is None or isinstance(value, bool):
+                    continue
+                if _EARLY.match(name) and isinstance(value, int | float) and value > 0:
+                    return None
+                if _EPOCHS.match(name) and isinstance(value, int) and 0 < value <= MOST:
+                    found.add(value)
+    return found.pop() if len(found) == 1 else None
+
+
+def _spaces(frame: FrameType) -> list[Mapping[str, Any]]:
+    spaces: list[Mapping[str, Any]] = [dict(frame.f_locals)]
+    if frame.f_code.co_name == "<module>" or frame.f_globals.get("__name__") == "__main__":
+        spaces.append({k: v for k, v in frame.f_globals.items() if not k.startswith("_")})
+    for space in list(spaces):
+        for each in list(space.values())[:200]:
+            spaces.extend(_options(each))
+            if hasattr(each, "__dict__") and not isinstance(each, type) and not callable(each):
+                for inner in list(vars(each).values())[:200]:
+                    spaces.extend(_options(inner, nested=False))
+    return spaces
+
+
+def _options(value: object, *, nested: bool = True) -> list[Mapping[str, Any]]:
+    if isinstance(value, dict) and len(value) < 500:
+        return [value]
+    name = type(value).__name__.lower()
+    if hasattr(value, "__dict__") and not isinstance(value, type):
+        wanted = nested or any(word in name for word in ("config", "args", "namespace", "hparam", "cfg", "settings", "param"))
+        return [vars(value)] if wanted else []
+    return []

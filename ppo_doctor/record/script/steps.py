@@ -1,0 +1,105 @@
+"""What was observed between two optimizer steps of the policy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ppo_doctor.record.script.graph import RatioNodes
+from ppo_doctor.record.script.places import Stack
+from ppo_doctor.record.script.ring import Origin
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(slots=True, eq=False)
+class RatioSeen:
+    """One ratio of one minibatch: its values, the loss's gradient by it, and where it comes from.
+
+    `pull` is the cosine of the loss's pull on the new log-probs with the advantages, None if their sign is unknown.
+    """
+
+    nodes: RatioNodes
+    row: Any = None
+    gradient: Any = None
+    pull: float | None = None
+    largest: float | None = None
+    origin: Origin | None = None
+    same_memory: bool = False
+    place: Stack = ()
+    sign: int | None = None
+    #: the operations that made the factor of the ratio in this training pass, the last first, with their frames
+    made_by: tuple[tuple[str, Stack], ...] = ()
+    #: the line that gave the advantages their shape of a column
+    column: Stack = ()
+    #: one value per sample, to compare passes
+    advantages: Array | None = None
+    old_log_probs: Array | None = None
+    broadcast: float = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class Inputs:
+    """Inputs of the network from outside, as one number per sample."""
+
+    weight: int
+    rows: Array
+    graded: bool
+    place: Stack
+    tokens: bool
+    #: the first operation that made them in this training pass, such as indexing
+    taken: Stack = ()
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """The calls of a training script from one optimizer step of the policy to the next."""
+
+    number: int
+    ratios: list[RatioSeen] = field(default_factory=list)
+    inputs: list[Inputs] = field(default_factory=list)
+    sampled: bool = False
+    sampled_at: Stack = ()
+    losses: list[float] = field(default_factory=list)
+    #: clamps of a ratio: with and without gradient
+    clamps: list[tuple[Any, Stack]] = field(default_factory=list)
+    dead_clamps: list[Stack] = field(default_factory=list)
+    unused_clamps: list[Stack] = field(default_factory=list)
+    #: "clip", "backward", "load_state_dict" in order, with their lines
+    events: list[tuple[str, Stack]] = field(default_factory=list)
+    leftover: bool = False
+    #: an operation whose derivative is infinite at a value of this minibatch
+    steep: Stack = ()
+    gradient_not_finite: bool = False
+    dropout: Counter[bool] = field(default_factory=Counter)
+    dropout_place: Stack = ()
+    #: (number of classes, divisor) of logits, by whether gradients are on
+    divisors: dict[bool, dict[tuple[int, float], Stack]] = field(default_factory=lambda: {True: {}, False: {}})
+    #: size of the last dimension of logits that the training pass normalised
+    logits: int | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    clipped_before: bool = False
+    clipped_after: bool = False
+    skipped: bool = False
+    value_target: Stack = ()
+    value_target_graded: bool = False
+    value_broadcast: float = 1.0
+    value_place: Stack = ()
+    compiled: bool = False
+    rounded: float | None = None
+    backward_place: Stack = ()
+    has_loss: bool = False
+
+    def passes(self, entries: set[int]) -> float:
+        """Return how often data entered the network per time that they did with gradients on."""
+        graded = sum(each.weight in entries for each in self.inputs if each.graded)
+        return sum(each.weight in entries for each in self.inputs) / max(graded, 1)
+
+    @property
+    def trained(self) -> tuple[Inputs, ...]:
+        """Return the inputs on which the network ran with gradients."""
+        return tuple(each for each in self.inputs if each.graded)

@@ -1,0 +1,75 @@
+"""What a recorder's log states beside numbers is kept in its run: lines of the script, and what was not observed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.analyze import diagnose, read_run, read_runs
+from ppo_doctor.model.request import Request
+from ppo_doctor.model.run import CodePlace
+from tests.runs.folders import as_csv, sb3_rows, write
+
+RATIO = CodePlace(file="train.py", line=205, function="update", text="ratio = (new - old).exp()")
+PLACE = {"file": "train.py", "line": 205, "function": "update", "text": "ratio = (new - old).exp()"}
+UNSEEN = {"policy_pull": "the loss is compiled"}
+CONFIG = {"ppo_epochs": 4, "num_minibatches": 2}
+
+
+def log(path, records, places=None, unseen=UNSEEN):
+    """Write a log whose first lines state settings, lines of the script, and what was not observed."""
+    heads = [{"config": CONFIG}, {"places": {"ratio_std": PLACE} if places is None else places}, {"unseen": unseen}]
+    lines = [json.dumps(record) for record in (*({"ppo_doctor": 1} | head for head in heads), *records)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def frozen_ratio(count, begin=1):
+    return [{"step": n, "ratio_std": 0.0, "update_norm": 0.1, "loss": 1 / (n + 1)} for n in range(begin, begin + count)]
+
+
+def test_a_finding_is_at_the_line_where_its_metric_was_observed(tmp_path):
+    run = read_run(log(tmp_path / "run.jsonl", frozen_ratio(12)), Request())
+    assert run.places == {"ratio_std": RATIO}
+    fired = {f.rule: f.place for f in diagnose(run, load_pack()).findings if f.status == "fired"}
+    assert fired["ratio-identically-one"] == RATIO
+
+
+def test_what_was_not_observed_is_a_note_of_the_run(tmp_path):
+    diagnosis = diagnose(read_run(log(tmp_path / "run.jsonl", frozen_ratio(12)), Request()), load_pack())
+    assert any(
+        note.endswith("not observed, so unknown: policy_pull: the loss is compiled") for note in diagnosis.run.notes
+    )
+
+
+def test_secrets_in_a_line_of_code_are_hidden(tmp_path):
+    text = 'wandb.login(key="0123456789abcdef0123456789abcdef01234567")'
+    run = read_run(log(tmp_path / "run.jsonl", frozen_ratio(3), {"ratio_std": PLACE | {"text": text}}), Request())
+    assert "0123456789abcdef" not in run.places["ratio_std"].text
+
+
+def test_each_run_of_one_file_has_the_places(tmp_path):
+    records = [record | {"seed": seed} for seed in (1, 2) for record in frozen_ratio(12)]
+    found = read_runs(log(tmp_path / "run.jsonl", records), Request())
+    assert [run.places for run in found] == [{"ratio_std": RATIO}] * 2
+
+
+def test_a_log_beside_it_is_the_same_run_with_the_places(tmp_path):
+    rows = sb3_rows(40)
+    write(tmp_path, {"progress.csv": as_csv(rows)})
+    records = [{"step": step, "approx_kl": values["train/approx_kl"], "ratio_std": 0.0} for step, values in rows]
+    log(tmp_path / "run.jsonl", records)
+    (run,) = read_runs(str(tmp_path), Request())
+    assert len(run.sources) == 2
+    assert "explained_variance" in run.series
+    assert run.places == {"ratio_std": RATIO}
+
+
+@pytest.mark.parametrize("places", [{"ratio_std": {"file": "train.py", "line": "x"}}, 5])
+def test_a_damaged_line_of_places_is_a_note_and_costs_no_record(tmp_path, places):
+    run = read_run(log(tmp_path / "run.jsonl", frozen_ratio(12), places), Request())
+    assert run.places == {}
+    assert run.sources[0].records == 12
+    assert any("not used" in str(note) and ":2:" in str(note) for note in run.notes)
