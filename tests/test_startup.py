@@ -38,11 +38,13 @@ def imported(*command: str) -> set[str]:
         ("-m,ppo_doctor,--version", {"numpy", "rich", "typer", "click", "orjson"}),
         ("-m,ppo_doctor,--help", {"numpy", "ppo_doctor.model.run", "ppo_doctor.checks"}),
         ("-m,ppo_doctor,rules,list", {"numpy"}),
+        # NumPy has threads, beside which a process must not be forked
+        ("-m,ppo_doctor,run,--help", {"numpy"}),
         ("-m,ppo_doctor,frameworks", {"numpy"}),
         (f"-m,ppo_doctor,analyze,{LOG}", {"tomllib", "yaml"}),
         (f"-m,ppo_doctor,analyze,{LOG},--format,json", {"tomllib", "yaml", "rich", "zipfile", "pickletools"}),
     ],
-    ids=["package", "plugin", "version", "help", "rules list", "frameworks", "analyze", "analyze as JSON"],
+    ids=["package", "plugin", "version", "help", "rules list", "run", "frameworks", "analyze", "analyze as JSON"],
 )
 def test_a_start_imports_only_what_it_needs(command, without):
     assert imported(*command.split(",")) & (HEAVY | without) == set()

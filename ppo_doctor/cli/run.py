@@ -88,8 +88,11 @@ class Judgement:
 
     @property
     def name(self) -> str:
-        """Return the script, module or command as the user named it."""
-        return " ".join(self.command[:2]) if self.command[0] == "-m" else self.command[self.command[0] == "--"]
+        """Return the script as the user named it, or its module; for another command its name."""
+        first, *rest = self.command
+        if first == "--":
+            return next((argument for argument in rest if argument.endswith(".py")), Path(rest[0]).name)
+        return f"-m {rest[0]}" if first == "-m" else first
 
 
 @app.command(cls=_Command)
@@ -124,7 +127,7 @@ def run(
     logs = [str(path) for path in log or ()]
     refuse_inputs(reports, logs, [out, *(config or ())], rules or [])
     color = False if no_color else None
-    options = RenderOptions(why=why, all=all_checks, quiet=quiet, fail_on=fail_on, color=color)
+    options = RenderOptions(why=why, all=all_checks, quiet=quiet, color=color)
     request = request_of(None, config, settings, None, None, None, debug)
     judgement = Judgement(request, load_rules(rules, request), reports, options, logs, command)
     limit = seconds("--for", duration) if duration is not None else None
@@ -132,12 +135,14 @@ def run(
         file = Path(folder) / "observed.jsonl" if out is None else _cleared(out, [*logs, *(config or ())])
         watch = WatchOptions(str(file), "", "", updates, limit, every, _bytes(memory), live, stop)
         status = _run(command, watch, Path(folder))
+        if status == 0 and fail_on != NEVER:  # else the exit code is the script's
+            judgement = replace(judgement, options=replace(options, fail_on=fail_on))
         code = _judged(file, notes_in(Path(folder)), judgement)
     if status < 0:
         sys.stderr.flush()
         die_of(-status)
         status = 128 - status
-    raise typer.Exit(code if status == 0 and fail_on != NEVER else status)
+    raise typer.Exit(code if judgement.options.fail_on else status)
 
 
 def _check_command(command: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ppo_doctor.record.script.observer import Observer
 
 #: Variables in which launchers of distributed training tell a process its rank.
-RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+RANKS = ("RANK", "LOCAL_RANK")
 #: Files and folders at the root of a project.
 PROJECT = (".git", "pyproject.toml", "setup.py")
 

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from ppo_doctor.record.script.attach import is_first_rank, project_of, with_script
+from ppo_doctor.record.script.launch import _run_with_handlers
 from ppo_doctor.record.script.options import WatchOptions, options_from_json
 
 from .stage import LONGEST
@@ -309,6 +311,29 @@ def test_an_ignored_interrupt_stays_ignored(stage):
     assert (process.returncode, out) == (0, "1\n")
 
 
+def test_without_the_origin_of_signals_they_are_passed_on_by_handlers(tmp_path):
+    ready, before = tmp_path / "ready", signal.getsignal(signal.SIGTERM)
+    text = f"""
+        import signal, sys, time
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+        open({str(ready)!r}, "w").close()
+        time.sleep({LONGEST})
+        """
+
+    def send():
+        end = time.monotonic() + LONGEST
+        while not ready.exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    command = [sys.executable, "-c", textwrap.dedent(text)]
+    assert _run_with_handlers(command, os.environ, {signal.SIGTERM}) == 7
+    thread.join()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_options_survive_the_environment():
     options = WatchOptions("run.jsonl", "a b.py", "", 3, 1.5, 2, 1 << 20, live=True, stop=True)
     assert options_from_json(options.to_json()) == options
@@ -332,7 +357,7 @@ def test_the_users_code_is_the_project_of_the_script(tmp_path, monkeypatch):
     [({}, True), ({"RANK": "0"}, True), ({"RANK": "8", "LOCAL_RANK": "0"}, False), ({"LOCAL_RANK": "1"}, False)],
 )
 def test_the_rank_is_that_of_the_launcher(monkeypatch, variables, first):
-    for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
+    for name in ("RANK", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

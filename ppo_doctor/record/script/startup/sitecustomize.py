@@ -49,10 +49,10 @@ def attach() -> None:
 
 
 def make_importable() -> None:
-    """Make this copy of ppo_doctor importable without a change of `sys.path`, if the environment has none."""
-    from importlib.util import find_spec, module_from_spec, spec_from_file_location
+    """Make the launcher's copy of ppo_doctor importable without a change of `sys.path`: the two have to match."""
+    from importlib.util import module_from_spec, spec_from_file_location
 
-    if find_spec("ppo_doctor") is not None:
+    if "ppo_doctor" in sys.modules:
         return
     package = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
     spec = spec_from_file_location("ppo_doctor", os.path.join(package, "__init__.py"))
