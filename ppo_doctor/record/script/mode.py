@@ -23,17 +23,18 @@ Tensor = Any
 #: Operations of which nothing is learned.
 _IGNORED = frozenset(
     ("__get__", "dim", "size", "numel", "__len__", "is_floating_point", "stride", "backward", "__repr__",
-     "is_complex", "data_ptr", "register_hook", "__bool__", "item", "tolist", "storage_offset", "is_contiguous", "__format__", 
-     "__int__", "is_nonzero", "get_device", "__contains__", "untyped_storage", "__hash__", "__float__", "result_type", "ndimension")
+     "is_complex", "data_ptr", "register_hook", "__bool__", "item", "tolist", "storage_offset", "is_contiguous",
+     "__format__", "__int__", "is_nonzero", "get_device", "__contains__", "untyped_storage", "__hash__",
+     "__float__", "result_type", "ndimension")
 )  # fmt: skip
 #: Operations that pass values on without computing them.
 VIEWS = frozenset(
-    ("detach", "reshape", "view", "flatten", "__getitem__", "squeeze", "unsqueeze", "clone", "to", "cpu", "contiguous",
-     "stack", "cat", "concatenate", "index_select", "expand", "float", "double", "as_tensor", "from_numpy", "tensor",
-     "split", "chunk", "transpose", "permute", "requires_grad_", "zeros_like", "zeros", "empty", "ones", "full",
-     "masked_fill", "where", "numpy", "empty_like", "ones_like", "t", "view_as", "detach_", "expand_as", "unbind",
-     "__setitem__", "copy_", "zero_", "FloatTensor", "broadcast_tensors", "type", "squeeze_", "repeat", "tile",
-     "nan_to_num")
+    ("detach", "reshape", "view", "flatten", "__getitem__", "squeeze", "unsqueeze", "clone", "to", "cpu",
+     "contiguous", "stack", "cat", "concatenate", "index_select", "expand", "float", "double", "as_tensor",
+     "from_numpy", "tensor", "split", "chunk", "transpose", "permute", "requires_grad_", "zeros_like", "zeros",
+     "empty", "ones", "full", "masked_fill", "where", "numpy", "empty_like", "ones_like", "t", "view_as",
+     "detach_", "expand_as", "unbind", "__setitem__", "copy_", "zero_", "FloatTensor", "broadcast_tensors",
+     "type", "squeeze_", "repeat", "tile", "nan_to_num")
 )  # fmt: skip
 #: Operations by which data enter a network.
 _NETWORK = frozenset(
@@ -42,8 +43,8 @@ _NETWORK = frozenset(
 )  # fmt: skip
 #: Operations that draw samples.
 _SAMPLING = frozenset(
-    ("multinomial", "bernoulli", "normal", "randn_like", "rand_like", "exponential_", "randn", "rand", "poisson",
-     "gumbel_softmax", "normal_", "_sample_dirichlet", "rand_like", "uniform_")
+    ("multinomial", "bernoulli", "normal", "randn_like", "rand_like", "exponential_", "randn", "rand",
+     "poisson", "gumbel_softmax", "normal_", "_sample_dirichlet", "uniform_")
 )  # fmt: skip
 _SUBTRACT = frozenset(("sub", "__sub__", "__rsub__", "rsub", "subtract"))
 _DIVIDE = frozenset(("div", "__truediv__", "true_divide", "divide", "div_", "__itruediv__", "__div__"))
