@@ -94,7 +94,8 @@ class LossGraph:
         for node in self.nodes:
             if kind(node) == "Exp" and node not in found and _below(node.next_functions[0][0]) is not None:
                 described = self._described(node, saved(node, "_saved_result"))
-                if described.product is not None and not _is_mask(described.factor):
+                covered = any(described.product is each.product for each in found.values())
+                if described.product is not None and not covered and not _is_mask(described.factor):
                     found[node] = described
         return [each for each in found.values() if each.values is not None and each.product is not None]
 
