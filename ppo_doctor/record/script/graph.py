@@ -99,6 +99,12 @@ class LossGraph:
                     found[node] = described
         return [each for each in found.values() if each.values is not None and each.product is not None]
 
+    def divergences(self, ratios: list[RatioNodes]) -> list[Node]:
+        """Return the differences of log-probs that exponentials other than the ratios are taken of, as in a KL."""
+        known = [each.difference for each in ratios]
+        below = [_below(node.next_functions[0][0]) for node in self.nodes if kind(node) == "Exp"]
+        return [node for node in below if node is not None and node not in known]
+
     def squared_differences(self) -> list[tuple[Node, Node, Node]]:
         """Return (error, prediction, target) nodes of squared errors of which both sides have a gradient."""
         found = []

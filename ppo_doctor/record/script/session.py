@@ -42,6 +42,8 @@ FIRST, LONGEST_UPDATE = 2, 400
 PATIENCE = 50
 #: Minibatches at the start of an update whose old log-probs are traced.
 TRACED = 12
+#: Innermost frames in which networks are looked for.
+FRAMES = 6
 
 
 class Stopped(SystemExit):
@@ -62,7 +64,6 @@ class Session:
         self.operations = Operations(self)
         self.steps, self.update = 0, 0
         self.step = Step(0)
-        self.wanted_alias: Stack = ()
         self.alias: Alias | None = None
         self._hooks = Hooks(self)
         self._mode: OperationMode | None = None
@@ -166,12 +167,6 @@ class Session:
     def _place(self, frame: FrameType) -> Place | None:
         return self.places.resolve(self.places.stack(frame))
 
-    def find_alias(self, frame: FrameType) -> None:
-        """Look for two names of the policy in the innermost frames."""
-        self.wanted_alias = ()
-        for each in self.places.own_frames(frame)[:4]:
-            self.alias = self.alias or alias_in(each)
-
     def event(self, name: str, frame: FrameType) -> None:
         """Take note of an event between the steps."""
         self.step.events.append((name, self.places.stack(frame)))
@@ -207,6 +202,7 @@ class Session:
         stack = self.places.stack(frame)
         step.events.append(("backward", stack))
         self.configured(frame)
+        self._look_for_alias(frame)
         for loss in losses:
             graph = loss_graph(loss)
             if graph is None:
@@ -220,6 +216,7 @@ class Session:
                 step.ratios += found
             if loss.numel() == 1:
                 step.losses.append(float(loss.detach()))
+            ratios.note_reference(graph, found, step)
             ratios.values_of(graph, step)
             step.steep = step.steep or ratios.steep(graph)
 
@@ -227,20 +224,17 @@ class Session:
         """Compute what needs the gradients of the loss by the ratios."""
         if self.step.ratios:
             ratios.complete(self.step, self, trace=len(self._window) < TRACED)
-            self._look_for_alias()
 
-    def _look_for_alias(self) -> None:
-        """Look for a second name of the policy where old log-probs are computed again, at the next call there."""
-        for each in self.step.ratios:
-            origin = each.origin
-            if (
-                self._window
-                and self.alias is None
-                and origin is not None
-                and not origin.graded
-                and origin.last == self.steps
-            ):
-                self.wanted_alias = origin.stack
+    def _look_for_alias(self, frame: FrameType) -> None:
+        """Look for a second name of the policy where old log-probs are computed again, or are those of a reference."""
+        if self.alias is not None or not self._window:
+            return
+        again = self.update and self.step.reference_gap == 0
+        for each in self._window[-1].ratios:
+            again = again or (each.origin is not None and not each.origin.graded and each.origin.last >= self.steps - 1)
+        if again:
+            frames = self.places.own_frames(frame)[:FRAMES]
+            self.alias = next((found for each in frames if (found := alias_in(each)) is not None), None)
 
     def before_step(self, optimizer: Any) -> None:  # noqa: ANN401
         """Take note of gradients and of the learning rate."""
@@ -381,6 +375,7 @@ class Session:
             ungraded=self._ungraded(),
             frozen=self.operations.frozen_share(),
             alias=self.alias,
+            number=self.update,
             trained_before=frozenset(self._trained_before),
             rollouts=tuple(self._rollouts),
             whole=whole,
