@@ -339,7 +339,7 @@ def _old_log_prob_places(seen: UpdateSeen, session: Session) -> dict[str, Place 
     chosen = next(iter(again), None) or next((each for _, each in traced), None)
     place: Place | Stack | None = None
     if chosen is not None and chosen.origin is not None:
-        place = session.places.resolve(chosen.origin.stack, _new_stack(chosen))
+        place = session.places.apart(chosen.origin.stack, _new_stack(chosen))
     loads = [stack for step in seen.steps[1:] for name, stack in step.events if name == "load_state_dict"]
     place = next(iter(loads), None) or place
     assigned = _assigned(seen, session)
@@ -373,7 +373,7 @@ def _graded_place(each: RatioSeen, session: Session) -> Place | None:
     sides = each.nodes.difference.next_functions
     if len(sides) < 2 or sides[1][0] is None:
         return None
-    return session.places.resolve(stack_of(sides[1][0]), stack_of(sides[0][0]))
+    return session.places.apart(stack_of(sides[1][0]), stack_of(sides[0][0]))
 
 
 def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dict[str, Place | Stack | None]:

@@ -191,7 +191,7 @@ class Session:
             if place is not None:
                 self._places["config.max_grad_norm"] = place
         if self.observing and hasattr(norm, "item") and self.step.ratios and self.step.bound is None:
-            self.step.grad_norm = float(norm)
+            self.step.grad_norm = float(norm.item())
             self.step.bound = float(bound) if isinstance(bound, int | float) else None
 
     def before_backward(self, losses: Sequence[Tensor], frame: FrameType) -> None:
