@@ -20,7 +20,7 @@ from torch.overrides import _get_current_function_mode_stack
 from ppo_doctor.record.guard import tell, tell_fault
 from ppo_doctor.record.script import ratios
 from ppo_doctor.record.script.aliases import Alias, alias_in
-from ppo_doctor.record.script.graph import leaves, loss_graph
+from ppo_doctor.record.script.graph import entries, leaves, loss_graph
 from ppo_doctor.record.script.log import RunLog
 from ppo_doctor.record.script.metrics import UpdateSeen, numbers_of, places_of
 from ppo_doctor.record.script.mode import OperationMode, Operations
@@ -29,7 +29,7 @@ from ppo_doctor.record.script.options import WatchOptions
 from ppo_doctor.record.script.places import Place, Places, Stack
 from ppo_doctor.record.script.ring import Ring
 from ppo_doctor.record.script.settings import passes_configured
-from ppo_doctor.record.script.steps import Step
+from ppo_doctor.record.script.steps import Inputs, Step
 from ppo_doctor.record.script.updates import starts
 
 Tensor = Any
@@ -44,6 +44,8 @@ PATIENCE = 50
 TRACED = 12
 #: Innermost frames in which networks are looked for.
 FRAMES = 6
+#: Frames of a stack that are looked at for rare events.
+ANY = 40
 
 
 class Stopped(SystemExit):
@@ -85,7 +87,7 @@ class Session:
         self._rollouts: list[frozenset[int]] = []
         self._ratio_seen = self._compiled = self._compiles = False
         self._idle = 0
-        self._stepping = self._draws = False
+        self._stepping = self._draws = self._idle_seen = False
         self._broken = False
 
     # lifecycle
@@ -173,7 +175,7 @@ class Session:
 
     def optimizer_created(self, optimizer: Any, frame: FrameType) -> None:  # noqa: ANN401
         """Remember an optimizer and the line that made it."""
-        self._optimizers[id(optimizer)] = (weakref.ref(optimizer), self._place(frame))
+        self._optimizers[id(optimizer)] = (weakref.ref(optimizer), self.places.innermost(self.places.stack(frame, ANY)))
 
     def scheduler_created(self, _: object, frame: FrameType) -> None:
         """Remember the line that made a learning-rate schedule."""
@@ -210,6 +212,7 @@ class Session:
                 continue
             self._compiled = self._compiled or graph.compiled
             found = ratios.of_graph(graph, stack)
+            self._mark(entries(loss.grad_fn))
             if found:
                 step.backward_place = stack
                 step.leftover = step.leftover or self._left_over()
@@ -220,6 +223,21 @@ class Session:
             ratios.note_reference(graph, found, step)
             ratios.values_of(graph, step)
             step.steep = step.steep or ratios.steep(graph)
+
+    def _mark(self, used: set[tuple[int, int]]) -> None:
+        """Tell the data that a loss depends on from those of other passes with gradients on, such as a rollout."""
+        step = self.step
+        chosen: dict[tuple[int, tuple[int, int]], Inputs] = {}
+        for each in step.inputs:  # the latest, because memory is used again
+            if each.memory in used and torch.is_grad_enabled():
+                chosen[each.weight, each.memory] = each
+        if not chosen:
+            return
+        for each in step.inputs if not step.marked else ():
+            each.graded = False
+        step.marked = True
+        for each in chosen.values():
+            each.graded = True
 
     def after_backward(self) -> None:
         """Compute what needs the gradients of the loss by the ratios."""
@@ -272,12 +290,18 @@ class Session:
         if self.observing or (self._compiles and step.ratios):
             self._window.append(step)
             self._divide()
-        elif self.steps >= self._next and not self.done:
+        elif (self.steps >= self._next or self._is_idle(step)) and not self.done:
             self._observe()
             self._whole = False
         if self._idle >= PATIENCE:
             self._pause()
         self._bounded()
+
+    def _is_idle(self, step: Step) -> bool:
+        """Return whether a learning rate is 0 for the first time, which is worth a look."""
+        first = step.learning_rate == 0 and not self._idle_seen
+        self._idle_seen = self._idle_seen or first
+        return first
 
     def _check_gradients(self, held: Sequence[Tensor]) -> None:
         """Name the operation with an infinite derivative if gradients are the first to be no numbers."""
@@ -449,6 +473,10 @@ class Session:
         held = self._held
         total = sum(p.numel() for p in policy)
         return sum(p.numel() for p in policy if id(p) in held) / total if total and held else None
+
+    def ungraded(self) -> set[int]:
+        """Return the weights that an optimizer holds and that ran, but got no gradient."""
+        return {key for key in self.operations.ran if key in self._held and key not in self._with_gradient}
 
     def _ungraded(self) -> float | None:
         """Return the share of the weights that an optimizer holds and that ran, but got no gradient."""
