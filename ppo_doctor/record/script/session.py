@@ -30,7 +30,7 @@ from ppo_doctor.record.script.places import Place, Places, Stack
 from ppo_doctor.record.script.ring import Ring
 from ppo_doctor.record.script.settings import passes_configured
 from ppo_doctor.record.script.steps import Inputs, Step
-from ppo_doctor.record.script.updates import starts
+from ppo_doctor.record.script.updates import Rhythm, rhythm_of, starts
 
 Tensor = Any
 
@@ -87,7 +87,8 @@ class Session:
         self._rollouts: list[frozenset[int]] = []
         self._ratio_seen = self._compiled = self._compiles = False
         self._idle = 0
-        self._stepping = self._draws = self._idle_seen = False
+        self._stepping = self._idle_seen = False
+        self._rhythm: Rhythm | None = None
         self._broken = False
 
     # lifecycle
@@ -341,11 +342,8 @@ class Session:
 
     def _divide(self) -> None:
         """Write the updates that have ended."""
-        begins = [
-            n for n, begin in enumerate(starts(self._window, self.operations.entries, draws=self._draws)) if begin
-        ]
+        begins = self._starts()
         if not self._whole:
-            begins = [n for n in begins if n or self._window[0].sampled]
             if not begins:
                 return
             self._window, self._whole = self._window[begins[0] :], True
@@ -359,6 +357,14 @@ class Session:
             self._window, self._left = [], 0
         if self._left <= 0:
             self._pause()
+
+    def _starts(self) -> list[int]:
+        """Return the steps of the window that are the first after a rollout; a whole window begins with one."""
+        marks = starts(self._window, self.operations.entries, self._rhythm)
+        begins = [n for n, begin in enumerate(marks) if begin or (n == 0 and self._whole)]
+        return (
+            begins if self._whole or self._rhythm is not None else [n for n in begins if n or self._window[0].sampled]
+        )
 
     def _pause(self) -> None:
         self._rest()
@@ -374,9 +380,7 @@ class Session:
         """Write the updates of a window that ends."""
         if not self._window:
             return
-        begins = [
-            n for n, begin in enumerate(starts(self._window, self.operations.entries, draws=self._draws)) if begin
-        ]
+        begins = self._starts()
         for first, after in zip(begins, [*begins[1:], len(self._window)], strict=True) if self._whole else ():
             ended = whole or after < len(self._window)
             self._write(self._window[first:after], at_latest_step=False, whole=ended)
@@ -390,7 +394,7 @@ class Session:
         self.update += 1
         self._left -= 1
         self._steps_per_update = max(1, len(steps))
-        self._draws = self._draws or (steps[0].sampled and any(not step.sampled for step in steps[1:]))
+        self._rhythm = self._rhythm or rhythm_of(steps, self.operations.entries)
         moved = self._movement.end(at_latest_step=at_latest_step)
         seen = UpdateSeen(
             steps=steps,
