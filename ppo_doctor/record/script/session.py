@@ -411,11 +411,11 @@ class Session:
             whole=whole,
         )
         numbers = numbers_of(seen)
-        self._remember(seen)
         self._settings(steps)
         self.log.settings(self._config)
         self.log.places(places_of(seen, self))
         self.log.record(steps[-1].number + 1, self.update, numbers)
+        self._remember(seen)
         if self.options.live:
             tell(_line(self.update, steps[-1].number + 1, numbers))
 
