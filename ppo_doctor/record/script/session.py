@@ -141,10 +141,14 @@ class Session:
 
     def _rest(self) -> None:
         """See no operations until the next window, unless a mode of somebody else lies on top."""
-        stack = _get_current_function_mode_stack()
-        if self._mode is not None and stack and stack[-1] is self._mode:
+        if self._mode is not None and self.on_top():
             self._mode.__exit__(None, None, None)
             self._mode = None
+
+    def on_top(self) -> bool:
+        """Return whether operations are seen, and no mode of somebody else lies above."""
+        stack = _get_current_function_mode_stack()
+        return bool(stack) and stack[-1] is self._mode
 
     @property
     def observing(self) -> bool:
