@@ -38,12 +38,16 @@ Tensor = Any
 VALUE, MOST_VALUES = 4, 1 << 22
 #: Updates at the start that are observed in any case; steps after which one that does not end is written.
 FIRST, LONGEST_UPDATE = 2, 400
+#: Each observed update is at this many times the steps of the one before.
+RARER = 4
 #: Steps without any ratio after which observation pauses.
 PATIENCE = 50
 #: Minibatches at the start of an update whose old log-probs are traced.
 TRACED = 12
 #: Innermost frames in which networks are looked for.
 FRAMES = 6
+#: Backward passes with a ratio in which settings are looked for.
+LOOKS = 3
 #: Frames of a stack that are looked at for rare events.
 ANY = 40
 
@@ -86,7 +90,7 @@ class Session:
         self._trained_before: set[int] = set()
         self._rollouts: list[frozenset[int]] = []
         self._ratio_seen = self._compiled = self._compiles = False
-        self._idle = 0
+        self._idle = self._looked = 0
         self._stepping = self._idle_seen = False
         self._rhythm: Rhythm | None = None
         self._broken = False
@@ -209,7 +213,6 @@ class Session:
             return
         stack = self.places.stack(frame)
         step.events.append(("backward", stack))
-        self.configured(frame)
         self._look_for_alias(frame)
         for loss in losses:
             graph = loss_graph(loss)
@@ -220,6 +223,7 @@ class Session:
             self._mark(entries(loss.grad_fn))
             if found:
                 step.backward_place = stack
+                self.configured(frame)
                 step.leftover = step.leftover or self._left_over()
                 step.unused_clamps += [where for node, where in step.clamps if node not in set(graph.nodes)]
                 step.ratios += found
@@ -356,6 +360,10 @@ class Session:
             self._write(self._window[: begins[1]], at_latest_step=begins[1] == len(self._window) - 1)
             self._window = self._window[begins[1] :]
             self._movement.begin()
+        elif self._left == 1 and self._rhythm is not None and len(self._window) == self._steps_per_update:
+            # As long as the updates before, so its end is here: the next rollout need not be seen.
+            self._write(self._window, at_latest_step=False)
+            self._window = []
         elif len(self._window) >= LONGEST_UPDATE:
             self._write(self._window, at_latest_step=False, whole=False)
             self._window, self._left = [], 0
@@ -377,8 +385,10 @@ class Session:
         self._window, self._idle = [], 0
         self._left = max(1, FIRST - self.update)
         self.operations.new_step()
-        every = self.options.every * self._steps_per_update
-        self._next = self.steps + every if every else 2 * self.steps
+        length = self._steps_per_update
+        # The window begins with the rollout after the last step of an update, if updates are of one length.
+        ahead = self.options.every * length if self.options.every else (RARER - 1) * self.steps
+        self._next = self.steps + max(1, ahead // length) * length - (length if self.options.every else 0)
 
     def _close_window(self, *, whole: bool) -> None:
         """Write the updates of a window that ends."""
@@ -441,8 +451,9 @@ class Session:
                 self._config.setdefault("learning_rate", step.learning_rate)
 
     def configured(self, frame: FrameType) -> None:
-        """Find the configured number of passes in the variables of the script's frames."""
-        if not self._config.keys() & {"n_epochs", "target_kl"}:
+        """Find the configured number of passes in the variables of the script's frames, at the first steps."""
+        if self._looked < LOOKS and not self._config.keys() & {"n_epochs", "target_kl"}:
+            self._looked += 1
             self._config.update(passes_configured(self.places.own_frames(frame)))
 
     @property
