@@ -26,13 +26,12 @@ class Alias:
 
 def alias_in(frame: FrameType) -> Alias | None:
     """Return two names of the same weights in a frame's variables and in the attributes of its objects."""
-    named = [(name, each) for name, each in _modules(frame)]
-    first: dict[int, str] = {}
-    for name, module in named:
-        weight = next(iter(module.parameters()), None)
-        if weight is None:
+    first: dict[tuple[int, ...], str] = {}
+    for name, module in _modules(frame):
+        weights = tuple(map(id, module.parameters()))
+        if not weights or name == "self":
             continue
-        known = first.setdefault(id(weight), name)
+        known = first.setdefault(weights, name)
         if known != name and bool(_OLD.search(known)) != bool(_OLD.search(name)):
             return Alias(known, name) if _OLD.search(known) else Alias(name, known)
     return None

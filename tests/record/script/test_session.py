@@ -8,9 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the group real-sb3 is not installed")
 
-from ppo_doctor.record.script.session import Session  # noqa: E402
 
-from .training import SOUND, changed, compiled, marked_lines, observe  # noqa: E402
+from .training import SOUND, changed, marked_lines, observe  # noqa: E402
 
 
 @dataclass(frozen=True)
