@@ -15,7 +15,7 @@ def step(parameters, movement, change):
     movement.before_step(parameters)
     with torch.no_grad():
         for parameter in parameters:
-            parameter += change
+            parameter.add_(change)
     return movement.after_step()
 
 
