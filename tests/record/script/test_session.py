@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the group real-sb3 is not installed")
 
 
-from .training import SOUND, changed, marked_lines, observe  # noqa: E402
+from .training import SOUND, changed, compiled, marked_lines, observe, read  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -162,3 +162,143 @@ def test_a_sound_loop_shows_no_fault(sound, name):
     values = sound.values(fault.metric)
     assert values or fault.metric == "sampling_temperature"
     assert not any(fault.low <= value <= fault.high for value in values), values
+
+
+def ended(text, folder, updates):
+    """Run a script without observation and return its variables."""
+    variables = {"__name__": "__main__"}
+    exec(compiled(text, folder, updates)[1], variables)  # noqa: S102 - the text of the tests
+    return variables
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
+def test_weights_gradients_and_random_numbers_are_those_without(tmp_path, optimizer):
+    text = changed(("SGD", optimizer), ("lr=0.3", "lr=0.01"))
+    without = ended(text, tmp_path, 4)
+    random = torch.get_rng_state()
+    seen = observe(text, tmp_path, updates=4).variables
+    assert torch.equal(torch.get_rng_state(), random)
+    for name in ("weights", "bias", "critic"):
+        assert torch.equal(seen[name], without[name])
+        assert torch.equal(seen[name].grad, without[name].grad)
+    assert torch.equal(seen["loss"], without["loss"])
+    assert seen["optimizer"].state_dict()["state"].keys() == without["optimizer"].state_dict()["state"].keys()
+
+
+def test_settings_and_sizes_are_found(sound):
+    assert sound.config == {
+        "n_epochs": 2,
+        "max_grad_norm": 1.0,
+        "clip_range": pytest.approx(0.2),
+        "learning_rate": 0.3,
+    }
+    first = sound.records[0]
+    assert (first["step"], first["update"], first["optimizer_steps"], first["passes"]) == (8, 1, 8, 2)
+    assert first["batch_start_ratio_dev"] == pytest.approx(0, abs=1e-6)
+    assert 0.05 < first["epoch_start_ratio_dev"] < first["repeated_ratio_dev"]
+    assert 0 < first["clip_fraction"] < 1
+    assert first["policy_pull"] == pytest.approx(1)
+    assert (first["rollout_trained"], first["optimizer_params_matched"]) == (1, 1)
+    assert sound.unseen == {}
+
+
+NAN = (
+    ("clipped = ratio.clamp", "ratio = ratio * (advantages[rows] - 9).log()  # here\n            clipped = ratio.clamp"),
+)
+DROPOUT = (
+    ("obs @ weights + bias, -1).gather", "dropped @ weights + bias, -1).gather"),
+    ("return", "dropped = torch.nn.functional.dropout(obs, 0.5, torch.is_grad_enabled())  # here\n    return"),
+)
+OLDER = (
+    ("range(UPDATES):", "range(UPDATES):\n    batches = batches[-1:] if update else []"),
+    (
+        "    for epoch in",
+        "    batches.append((obs, actions, old, advantages, returns))\n"
+        "    obs, actions, old, advantages, returns = batches[0]\n    for epoch in",
+    ),
+    (NEW, f"{NEW}  # here"),
+)
+SAME = (("obs = torch.randn(64, 4)", "obs = obs if update else torch.randn(64, 4)"), (NEW, f"{NEW}  # here"))
+HALF = (
+    ("(0.5 * torch.randn(4, 3))", "((0.5 * torch.randn(4, 3)).bfloat16())"),
+    ("obs @ weights + bias, -1).gather", "obs @ weights.float() + bias, -1).gather"),
+    ("obs @ weights + bias, -1), 1)", "obs @ weights.float() + bias, -1), 1)"),
+    ("lr=0.3)", "lr=1e-5)  # here"),
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "metric", "updates", "values"),
+    [
+        (NAN, "loss", 1, ["NaN"]),
+        (DROPOUT, "dropout_active", 2, [1, 1]),
+        (OLDER, "rollouts_behind", 2, [0, 1]),
+        (SAME, "samples_trained_before", 2, [0, 1]),
+        (HALF, "weights_rounded_away", 2, [1, 1]),
+    ],
+)
+def test_faults_of_numbers_and_samples_are_measured(tmp_path, changes, metric, updates, values):
+    text = changed(*changes)
+    seen = observe(text, tmp_path, updates)
+    assert seen.values(metric) == values
+    assert [seen.places[metric]["line"]] == marked_lines(text)
+
+
+def test_a_loss_without_a_ratio_is_unseen(tmp_path):
+    seen = observe(changed((OLD, "ratio = new"), (".clamp(0.8, 1.2)", "")), tmp_path, updates=2)
+    assert "no loss of 16 steps" in seen.unseen["ratio"]
+    assert not seen.values("ratio_mean")
+    assert len(seen.values("loss")) == 2
+
+
+def test_compiled_code_ends_the_tracing_of_lines(tmp_path):
+    compiles = ("n_epochs = 2", 'n_epochs = 2\ntorch.compile(torch.exp, backend="eager")')
+    seen = observe(changed(compiles), tmp_path, updates=2)
+    assert "compiles" in seen.unseen["lines"]
+    assert "repeated_ratio_dev" not in seen.places
+
+
+def test_what_was_observed_before_an_exception_is_written(tmp_path):
+    text = changed(("            optimizer.step()", "            optimizer.step()\n        assert update < 1, 'out of money'"))
+    with pytest.raises(AssertionError, match="out of money"):
+        observe(text, tmp_path, updates=3)
+    seen = read(tmp_path / "run.jsonl", {})
+    assert [record["optimizer_steps"] for record in seen.records] == [8, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "updates"),
+    [({}, [8, 16, 48]), ({"every": 1}, [8, 16, 32, 48]), ({"every": 3}, [8, 16, 48]), ({"updates": 1}, [8])],
+)
+def test_the_first_updates_and_then_one_of_several_are_observed(tmp_path, options, updates):
+    seen = observe(SOUND, tmp_path, updates=6, **options)
+    assert [record["step"] for record in seen.records] == updates
+
+
+def test_a_script_is_ended_when_enough_was_observed(tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        observe(SOUND, tmp_path, updates=6, options_end=True) if False else observe(
+            SOUND, tmp_path, updates=6, stop=True, live=True, **{"seconds": 0.0}
+        )
+    assert end.value.code == 0
+
+
+def test_little_memory_still_gives_everything_but_the_origin(tmp_path):
+    seen = observe(SOUND, tmp_path, updates=2, memory=4096)
+    assert seen.values("policy_pull")
+
+
+def test_a_fault_of_ours_ends_the_observation_and_not_the_training(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("PPO_DOCTOR_DEBUG", raising=False)
+    before = torch.autograd.backward
+    without = ended(SOUND, tmp_path, 2)
+
+    def fail(*_):
+        raise ValueError("cannot see")
+
+    monkeypatch.setattr("ppo_doctor.record.script.session.loss_graph", fail)
+    seen = observe(SOUND, tmp_path, updates=2)
+    assert torch.equal(seen.variables["weights"], without["weights"])
+    assert capsys.readouterr().err.count("cannot see") == 1
+    assert torch.autograd.backward is before
+    assert not torch.overrides._get_current_function_mode_stack()
