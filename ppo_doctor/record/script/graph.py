@@ -94,9 +94,16 @@ class LossGraph:
         for node in self.nodes:
             if kind(node) == "Exp" and node not in found and _below(node.next_functions[0][0]) is not None:
                 described = self._described(node, saved(node, "_saved_result"))
-                if described.product is not None and not _is_mask(described.factor):
+                covered = any(described.product is each.product for each in found.values())
+                if described.product is not None and not covered and not _is_mask(described.factor):
                     found[node] = described
         return [each for each in found.values() if each.values is not None and each.product is not None]
+
+    def divergences(self, ratios: list[RatioNodes]) -> list[Node]:
+        """Return the differences of log-probs that exponentials other than the ratios are taken of, as in a KL."""
+        known = [each.difference for each in ratios]
+        below = [_below(node.next_functions[0][0]) for node in self.nodes if kind(node) == "Exp"]
+        return [node for node in below if node is not None and node not in known]
 
     def squared_differences(self) -> list[tuple[Node, Node, Node]]:
         """Return (error, prediction, target) nodes of squared errors of which both sides have a gradient."""

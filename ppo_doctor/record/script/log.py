@@ -21,12 +21,14 @@ class RunLog:
         self._path = path
         self._file: LineFile | None = None
         self._waiting: list[Mapping[str, Any]] = []
-        self._others = False
+        self._others = self._configured = False
         self._written: dict[str, object] = {}
 
     def settings(self, config: Mapping[str, Any]) -> None:
-        """Write settings that were found, if they are new."""
-        self._once("config", config)
+        """Write the settings, once: a second line of them would begin another run."""
+        if not self._configured:
+            self._configured = True
+            self._write({**MARK, "config": dict(config)})
 
     def places(self, places: Mapping[str, Place]) -> None:
         """Write the lines of metrics, if they are new."""

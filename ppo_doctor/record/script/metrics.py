@@ -15,6 +15,7 @@ import numpy as np
 from ppo_doctor.record.script.graph import stack_of
 from ppo_doctor.record.script.mode import indexed
 from ppo_doctor.record.script.places import Place, Stack, assignment_line, constant_line, loop_line, rate_line
+from ppo_doctor.record.script.ratios import ONE
 from ppo_doctor.record.script.steps import RatioSeen, Step
 from ppo_doctor.record.update import of_minibatches
 
@@ -49,6 +50,8 @@ class UpdateSeen:
     ungraded: float | None
     frozen: float | None
     alias: Alias | None
+    #: of the observed updates, from 1
+    number: int
     trained_before: frozenset[int]
     #: the inputs of the rollouts before this update's, the latest last
     rollouts: tuple[frozenset[int], ...]
@@ -161,6 +164,9 @@ def _of_steps(seen: UpdateSeen) -> dict[str, float]:
     after = [_clipped_early(later) and not step.clipped_before for step, later in pairwise(steps)]
     if after:
         numbers["clip_after_step"] = sum(after) / len(after)
+    gaps = [step.reference_gap for step in steps[:1] if step.reference_gap is not None]
+    if gaps and seen.number > 1:
+        numbers["reference_shared"] = float(max(gaps) <= ONE)
     numbers["gradients_left_over"] = _share(steps[1:], lambda s: s.leftover)
     numbers["value_target_with_gradient"] = _share(steps, lambda s: s.value_target_graded)
     numbers["value_broadcast"] = max(step.value_broadcast for step in steps)
@@ -335,14 +341,20 @@ def _old_log_prob_places(seen: UpdateSeen, session: Session) -> dict[str, Place 
         place = session.places.resolve(chosen.origin.stack, _new_stack(chosen))
     loads = [stack for step in seen.steps[1:] for name, stack in step.events if name == "load_state_dict"]
     place = next(iter(loads), None) or place
-    if seen.alias is not None:
-        files = session.own_files()
-        assigned = (assignment_line(file, seen.alias.other, seen.alias.policy) for file in files)
-        place = next((each for each in assigned if each), place)
+    assigned = _assigned(seen, session)
+    place = assigned or place
     graded = next((each for _, each in ratios if each.nodes.both_graded), None)
     names = ("repeated_ratio_dev", "epoch_start_ratio_dev", "ratio_std", "old_policy_shared", "batch_start_ratio_dev")
     second = _graded_place(graded, session) if graded is not None else None
     return {**dict.fromkeys(names, place), "old_log_prob_with_gradient": second or place}
+
+
+def _assigned(seen: UpdateSeen, session: Session) -> Place | None:
+    """Return the line that gives the policy a second name."""
+    if seen.alias is None:
+        return None
+    lines = (assignment_line(file, seen.alias.other, seen.alias.policy) for file in session.own_files())
+    return next((each for each in lines if each), None)
 
 
 def _new_stack(each: RatioSeen) -> Stack:
@@ -398,6 +410,8 @@ def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dic
         "weights_rounded_away": operations.cast_at or made,
         "weights_without_gradient": operations.frozen_at or operations.detached_at,
         "weights_frozen": operations.frozen_at,
+        "reference_shared": _assigned(seen, session)
+        or next((s.reference_place for s in seen.steps if s.reference_place), None),
         "ratio_without_gradient": next((p for step in seen.steps for p in step.dead_clamps), None),
         "clip_unused": next((p for step in seen.steps for p in step.unused_clamps), None),
         "clip_after_step": clip_after,

@@ -277,8 +277,6 @@ class Operations:
     def _value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, graded: bool) -> None:
         """Note a floating-point result: where it was computed, and whether it is the first that is not a number."""
         stack = self._session.places.stack(sys._getframe(2))
-        if stack and stack == self._session.wanted_alias:
-            self._session.find_alias(sys._getframe(2))
         node = tensor.grad_fn if graded and tensor.requires_grad else None
         if node is not None:
             node.metadata.setdefault("stack", stack)

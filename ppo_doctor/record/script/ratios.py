@@ -147,6 +147,21 @@ def _per_sample(values: Tensor) -> Any:  # noqa: ANN401
     return flat.cpu().numpy().copy() if 1 < flat.numel() <= 1 << 15 else None
 
 
+def note_reference(graph: LossGraph, found: list[RatioSeen], step: Step) -> None:
+    """Note how far the log-probs of a reference model, in a KL term, are from the old log-probs at most."""
+    for node in graph.divergences([each.nodes for each in found]):
+        operands = node.metadata.get("operands")
+        for each in found:
+            _, old = _sides(each.nodes)
+            if operands is None or old is None or operands[2] == operands[3]:
+                continue
+            reference = operands[1] if operands[2] else operands[0]
+            if reference.shape == old.shape and reference.numel():
+                gap = float((reference.float() - old.float()).abs().max())
+                step.reference_gap = max(gap, step.reference_gap or 0.0)
+                step.reference_place = stack_of(node)
+
+
 def values_of(graph: LossGraph, step: Step) -> None:
     """Note squared errors of which both sides have a gradient, or whose sides were broadcast against each other."""
     for error, _, target in graph.squared_differences():

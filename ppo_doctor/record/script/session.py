@@ -38,10 +38,12 @@ Tensor = Any
 VALUE, MOST_VALUES = 4, 1 << 22
 #: Updates at the start that are observed in any case; steps after which one that does not end is written.
 FIRST, LONGEST_UPDATE = 2, 400
-#: Steps of an optimizer without any ratio after which observation stops.
+#: Steps without any ratio after which observation pauses.
 PATIENCE = 50
 #: Minibatches at the start of an update whose old log-probs are traced.
 TRACED = 12
+#: Innermost frames in which networks are looked for.
+FRAMES = 6
 
 
 class Stopped(SystemExit):
@@ -62,7 +64,6 @@ class Session:
         self.operations = Operations(self)
         self.steps, self.update = 0, 0
         self.step = Step(0)
-        self.wanted_alias: Stack = ()
         self.alias: Alias | None = None
         self._hooks = Hooks(self)
         self._mode: OperationMode | None = None
@@ -73,6 +74,8 @@ class Session:
         self._steps_per_update = 1
         self._policy: dict[int, Tensor] = {}
         self._policy_optimizers: set[int] = set()
+        #: parameters of the optimizers that have stepped since the last update
+        self._held: dict[int, Tensor] = {}
         self._optimizers: dict[int, tuple[weakref.ref[Any], Place | None]] = {}
         self._movement = Movement()
         self._with_gradient: set[int] = set()
@@ -164,12 +167,6 @@ class Session:
     def _place(self, frame: FrameType) -> Place | None:
         return self.places.resolve(self.places.stack(frame))
 
-    def find_alias(self, frame: FrameType) -> None:
-        """Look for two names of the policy in the innermost frames."""
-        self.wanted_alias = ()
-        for each in self.places.own_frames(frame)[:4]:
-            self.alias = self.alias or alias_in(each)
-
     def event(self, name: str, frame: FrameType) -> None:
         """Take note of an event between the steps."""
         self.step.events.append((name, self.places.stack(frame)))
@@ -188,10 +185,11 @@ class Session:
         """Take note of a call that clips gradients."""
         place = self._place(frame)
         self.step.events.append(("clip", self.places.stack(frame)))
-        if isinstance(bound, int | float) and math.isfinite(bound):
-            self._config.setdefault("max_grad_norm", float(bound))
-        if place is not None:
-            self._places.setdefault("config.max_grad_norm", place)
+        known = "max_grad_norm" in self._config and not self.step.ratios
+        if isinstance(bound, int | float) and math.isfinite(bound) and not known:
+            self._config["max_grad_norm"] = float(bound)
+            if place is not None:
+                self._places["config.max_grad_norm"] = place
         if self.observing and hasattr(norm, "item") and self.step.grad_norm is None:
             self.step.grad_norm = float(norm)  # type: ignore[arg-type]
 
@@ -204,6 +202,7 @@ class Session:
         stack = self.places.stack(frame)
         step.events.append(("backward", stack))
         self.configured(frame)
+        self._look_for_alias(frame)
         for loss in losses:
             graph = loss_graph(loss)
             if graph is None:
@@ -217,6 +216,7 @@ class Session:
                 step.ratios += found
             if loss.numel() == 1:
                 step.losses.append(float(loss.detach()))
+            ratios.note_reference(graph, found, step)
             ratios.values_of(graph, step)
             step.steep = step.steep or ratios.steep(graph)
 
@@ -224,25 +224,23 @@ class Session:
         """Compute what needs the gradients of the loss by the ratios."""
         if self.step.ratios:
             ratios.complete(self.step, self, trace=len(self._window) < TRACED)
-            self._look_for_alias()
 
-    def _look_for_alias(self) -> None:
-        """Look for a second name of the policy where old log-probs are computed again, at the next call there."""
-        for each in self.step.ratios:
-            origin = each.origin
-            if (
-                self._window
-                and self.alias is None
-                and origin is not None
-                and not origin.graded
-                and origin.last == self.steps
-            ):
-                self.wanted_alias = origin.stack
+    def _look_for_alias(self, frame: FrameType) -> None:
+        """Look for a second name of the policy where old log-probs are computed again, or are those of a reference."""
+        if self.alias is not None or not self._window:
+            return
+        again = self.update and self.step.reference_gap == 0
+        for each in self._window[-1].ratios:
+            again = again or (each.origin is not None and not each.origin.graded and each.origin.last >= self.steps - 1)
+        if again:
+            frames = self.places.own_frames(frame)[:FRAMES]
+            self.alias = next((found for each in frames if (found := alias_in(each)) is not None), None)
 
     def before_step(self, optimizer: Any) -> None:  # noqa: ANN401
         """Take note of gradients and of the learning rate."""
         self._stepping = True
         held = [p for group in optimizer.param_groups for p in group["params"]]
+        self._held.update((id(p), p) for p in held)
         if self.observing or self.step.ratios:
             self._with_gradient.update(id(p) for p in held if p.grad is not None)
             if self.step.ratios:
@@ -268,18 +266,16 @@ class Session:
         self.steps += 1
         self.step = Step(self.steps)
         self.operations.new_step()
-        if step.ratios:
-            self._ratio_seen, self._idle = True, 0
-        else:
-            self._idle += 1
+        self._ratio_seen = self._ratio_seen or bool(step.ratios)
+        self._idle = 0 if step.ratios or step.dead_clamps else self._idle + self.observing
         if self.observing or (self._compiles and step.ratios):
             self._window.append(step)
             self._divide()
         elif self.steps >= self._next and not self.done:
             self._observe()
             self._whole = False
-        if not self._ratio_seen and self._idle == PATIENCE:
-            self._rest()
+        if self._idle >= PATIENCE:
+            self._pause()
         self._bounded()
 
     def _check_gradients(self, held: Sequence[Tensor]) -> None:
@@ -333,7 +329,6 @@ class Session:
             self._write(self._window[: begins[1]], at_latest_step=begins[1] == len(self._window) - 1)
             self._window = self._window[begins[1] :]
             self._movement.begin()
-            self._left -= 1
         elif len(self._window) >= LONGEST_UPDATE:
             self._write(self._window, at_latest_step=False, whole=False)
             self._window, self._left = [], 0
@@ -344,7 +339,8 @@ class Session:
         self._rest()
         if self._mode is not None:
             return
-        self._window, self._left = [], 1
+        self._window, self._idle = [], 0
+        self._left = max(1, FIRST - self.update)
         self.operations.new_step()
         every = self.options.every * self._steps_per_update
         self._next = self.steps + every if every else 2 * self.steps
@@ -364,9 +360,10 @@ class Session:
 
     def _write(self, steps: list[Step], *, at_latest_step: bool, whole: bool = True) -> None:
         """Write the record of one update."""
-        if not any(step.ratios or step.dead_clamps or step.losses for step in steps):
+        if not any(step.ratios or step.dead_clamps for step in steps):
             return
         self.update += 1
+        self._left -= 1
         self._steps_per_update = max(1, len(steps))
         self._draws = self._draws or (steps[0].sampled and any(not step.sampled for step in steps[1:]))
         moved = self._movement.end(at_latest_step=at_latest_step)
@@ -378,6 +375,7 @@ class Session:
             ungraded=self._ungraded(),
             frozen=self.operations.frozen_share(),
             alias=self.alias,
+            number=self.update,
             trained_before=frozenset(self._trained_before),
             rollouts=tuple(self._rollouts),
             whole=whole,
@@ -395,6 +393,7 @@ class Session:
         self._trained_before = seen.trained_rows()
         self._rollouts = [*self._rollouts, seen.rollout_rows()][-4:]
         self._with_gradient.clear()
+        self._held.clear()
 
     def _settings(self, steps: Iterable[Step]) -> None:
         for step in steps:
@@ -423,7 +422,7 @@ class Session:
 
     def orphaned_place(self) -> Place | None:
         """Return the line that made weights of the policy after the last optimizer was made, None if none were."""
-        held = self._held()
+        held = self._held
         for key in self._policy:
             optimizers, stack = self.operations.initialised.get(key, (0, ()))
             if key not in held and optimizers and stack:
@@ -443,18 +442,15 @@ class Session:
         files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         return [*dict.fromkeys([self.options.script, *(f for f in files if f and self.places.is_own(f))])]
 
-    def _held(self) -> dict[int, Tensor]:
-        return {id(p): p for optimizer, _ in self.optimizers() for g in optimizer.param_groups for p in g["params"]}
-
     def _matched(self) -> float | None:
         policy = [p for p in self._policy.values() if p.requires_grad]
-        held = self._held()
+        held = self._held
         total = sum(p.numel() for p in policy)
-        return sum(p.numel() for p in policy if id(p) in held) / total if total and self._optimizers else None
+        return sum(p.numel() for p in policy if id(p) in held) / total if total and held else None
 
     def _ungraded(self) -> float | None:
         """Return the share of the weights that an optimizer holds and that ran, but got no gradient."""
-        held = self._held()
+        held = self._held
         ran = [p for key, p in self.operations.ran.items() if key in held]
         total = sum(p.numel() for p in ran)
         return sum(p.numel() for p in ran if id(p) not in self._with_gradient) / total if total else None

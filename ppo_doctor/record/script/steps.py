@@ -73,6 +73,9 @@ class Step:
     leftover: bool = False
     #: an operation whose derivative is infinite at a value of this minibatch
     steep: Stack = ()
+    #: largest distance between the log-probs of a reference model and the old ones, and the line that subtracts them
+    reference_gap: float | None = None
+    reference_place: Stack = ()
     gradient_not_finite: bool = False
     dropout: Counter[bool] = field(default_factory=Counter)
     dropout_place: Stack = ()
