@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the group real-sb3 is not installed")
 
 
-from .training import SOUND, changed, compiled, marked_lines, observe, read  # noqa: E402
+from .training import SOUND, changed, compiled, marked_lines, observed, read  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ FAULTS = {
         (
             ("advantages[rows], clipped", "chosen, clipped"),
             ("clipped * advantages[rows]", "clipped * chosen"),
-            ("surrogate = ", "chosen = advantages[torch.randperm(64)[:16]]  # here\n            surrogate = "),
+            ("surrogate = ", "chosen = advantages[torch.randperm(32)[:16]]  # here\n            surrogate = "),
         ),
         "advantage_repeat_corr",
         -0.6,
@@ -144,7 +144,7 @@ FAULTS = {
 def test_a_fault_is_measured_and_its_line_named(tmp_path, name):
     fault = FAULTS[name]
     text = changed(*fault.changes)
-    seen = observe(text, tmp_path, updates=2)
+    seen = observed(text, tmp_path, 2)
     values = seen.values(fault.metric)
     assert values
     assert all(fault.low <= value <= fault.high for value in values), values
@@ -153,7 +153,7 @@ def test_a_fault_is_measured_and_its_line_named(tmp_path, name):
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
-    return observe(SOUND, tmp_path_factory.mktemp("sound"), updates=5)
+    return observed(SOUND, tmp_path_factory.mktemp("sound"), 5)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -176,7 +176,7 @@ def test_weights_gradients_and_random_numbers_are_those_without(tmp_path, optimi
     text = changed(("SGD", optimizer), ("lr=0.3", "lr=0.01"))
     without = ended(text, tmp_path, 4)
     random = torch.get_rng_state()
-    seen = observe(text, tmp_path, updates=4).variables
+    seen = observed(text, tmp_path, 4).variables
     assert torch.equal(torch.get_rng_state(), random)
     for name in ("weights", "bias", "critic"):
         assert torch.equal(seen[name], without[name])
@@ -193,21 +193,26 @@ def test_settings_and_sizes_are_found(sound):
         "learning_rate": 0.3,
     }
     first = sound.records[0]
-    assert (first["step"], first["update"], first["optimizer_steps"], first["passes"]) == (8, 1, 8, 2)
+    assert (first["step"], first["update"], first["optimizer_steps"], first["passes"]) == (4, 1, 4, 2)
     assert first["batch_start_ratio_dev"] == pytest.approx(0, abs=1e-6)
-    assert 0.05 < first["epoch_start_ratio_dev"] < first["repeated_ratio_dev"]
-    assert 0 < first["clip_fraction"] < 1
+    assert 0.05 < first["epoch_start_ratio_dev"] <= first["repeated_ratio_dev"]
+    assert 0 <= first["clip_fraction"] < 1
     assert first["policy_pull"] == pytest.approx(1)
     assert (first["rollout_trained"], first["optimizer_params_matched"]) == (1, 1)
     assert sound.unseen == {}
 
 
 NAN = (
-    ("clipped = ratio.clamp", "ratio = ratio * (advantages[rows] - 9).log()  # here\n            clipped = ratio.clamp"),
+    (
+        "clipped = ratio.clamp",
+        "ratio = ratio * (advantages[rows] - 9).log()  # here\n            clipped = ratio.clamp",
+    ),
 )
 DROPOUT = (
-    ("obs @ weights + bias, -1).gather", "dropped @ weights + bias, -1).gather"),
-    ("return", "dropped = torch.nn.functional.dropout(obs, 0.5, torch.is_grad_enabled())  # here\n    return"),
+    (
+        "    return torch",
+        "    obs = torch.nn.functional.dropout(obs, 0.5, torch.is_grad_enabled())  # here\n    return torch",
+    ),
 )
 OLDER = (
     ("range(UPDATES):", "range(UPDATES):\n    batches = batches[-1:] if update else []"),
@@ -218,7 +223,7 @@ OLDER = (
     ),
     (NEW, f"{NEW}  # here"),
 )
-SAME = (("obs = torch.randn(64, 4)", "obs = obs if update else torch.randn(64, 4)"), (NEW, f"{NEW}  # here"))
+SAME = (("obs = torch.randn(32, 4)", "obs = obs if update else torch.randn(32, 4)"), (NEW, f"{NEW}  # here"))
 HALF = (
     ("(0.5 * torch.randn(4, 3))", "((0.5 * torch.randn(4, 3)).bfloat16())"),
     ("obs @ weights + bias, -1).gather", "obs @ weights.float() + bias, -1).gather"),
@@ -239,52 +244,62 @@ HALF = (
 )
 def test_faults_of_numbers_and_samples_are_measured(tmp_path, changes, metric, updates, values):
     text = changed(*changes)
-    seen = observe(text, tmp_path, updates)
+    seen = observed(text, tmp_path, updates)
     assert seen.values(metric) == values
     assert [seen.places[metric]["line"]] == marked_lines(text)
 
 
 def test_a_loss_without_a_ratio_is_unseen(tmp_path):
-    seen = observe(changed((OLD, "ratio = new"), (".clamp(0.8, 1.2)", "")), tmp_path, updates=2)
-    assert "no loss of 16 steps" in seen.unseen["ratio"]
-    assert not seen.values("ratio_mean")
-    assert len(seen.values("loss")) == 2
+    seen = observed(changed((OLD, "ratio = new"), (".clamp(0.8, 1.2)", "")), tmp_path, 2)
+    assert "no loss of 8 steps" in seen.unseen["ratio"]
+    assert seen.records == []
 
 
 def test_compiled_code_ends_the_tracing_of_lines(tmp_path):
     compiles = ("n_epochs = 2", 'n_epochs = 2\ntorch.compile(torch.exp, backend="eager")')
-    seen = observe(changed(compiles), tmp_path, updates=2)
+    seen = observed(changed(compiles), tmp_path, 2)
     assert "compiles" in seen.unseen["lines"]
     assert "repeated_ratio_dev" not in seen.places
 
 
 def test_what_was_observed_before_an_exception_is_written(tmp_path):
-    text = changed(("            optimizer.step()", "            optimizer.step()\n        assert update < 1, 'out of money'"))
+    text = changed(
+        ("            optimizer.step()", "            optimizer.step()\n        assert update < 1, 'out of money'")
+    )
     with pytest.raises(AssertionError, match="out of money"):
-        observe(text, tmp_path, updates=3)
+        observed(text, tmp_path, 3)
     seen = read(tmp_path / "run.jsonl", {})
-    assert [record["optimizer_steps"] for record in seen.records] == [8, 4]
+    assert [record["optimizer_steps"] for record in seen.records] == [4, 2]
 
 
 @pytest.mark.parametrize(
-    ("options", "updates"),
-    [({}, [8, 16, 48]), ({"every": 1}, [8, 16, 32, 48]), ({"every": 3}, [8, 16, 48]), ({"updates": 1}, [8])],
+    ("options", "steps"),
+    [
+        ({}, [4, 8, 16, 32]),
+        ({"every": 1}, list(range(4, 36, 4))),
+        ({"every": 3}, [4, 8, 20, 32]),
+    ],
 )
-def test_the_first_updates_and_then_one_of_several_are_observed(tmp_path, options, updates):
-    seen = observe(SOUND, tmp_path, updates=6, **options)
-    assert [record["step"] for record in seen.records] == updates
+def test_the_first_updates_and_then_one_of_several_are_observed(tmp_path, options, steps):
+    seen = observed(SOUND, tmp_path, 8, **options)
+    assert [record["step"] for record in seen.records] == steps
 
 
-def test_a_script_is_ended_when_enough_was_observed(tmp_path, capsys):
+@pytest.mark.parametrize("bound", [{"updates": 1}, {"seconds": 0.0}])
+def test_the_script_runs_on_or_is_ended_when_enough_was_observed(tmp_path, bound, capsys):
+    before = torch.autograd.backward
+    text = changed(("loss.backward()", "loss.backward(); hooked = torch.autograd.backward"))
+    variables = observed(text, tmp_path, 3, live=True, **bound).variables
+    assert (variables["update"], variables["hooked"]) == (2, before)
+    shown = capsys.readouterr().err
+    assert shown.count("update 1, step 4, ratio") == ("updates" in bound)
     with pytest.raises(SystemExit) as end:
-        observe(SOUND, tmp_path, updates=6, options_end=True) if False else observe(
-            SOUND, tmp_path, updates=6, stop=True, live=True, **{"seconds": 0.0}
-        )
+        observed(text, tmp_path, 3, stop=True, **bound)
     assert end.value.code == 0
 
 
 def test_little_memory_still_gives_everything_but_the_origin(tmp_path):
-    seen = observe(SOUND, tmp_path, updates=2, memory=4096)
+    seen = observed(SOUND, tmp_path, 2, memory=4096)
     assert seen.values("policy_pull")
 
 
@@ -297,7 +312,7 @@ def test_a_fault_of_ours_ends_the_observation_and_not_the_training(tmp_path, mon
         raise ValueError("cannot see")
 
     monkeypatch.setattr("ppo_doctor.record.script.session.loss_graph", fail)
-    seen = observe(SOUND, tmp_path, updates=2)
+    seen = observed(SOUND, tmp_path, 2)
     assert torch.equal(seen.variables["weights"], without["weights"])
     assert capsys.readouterr().err.count("cannot see") == 1
     assert torch.autograd.backward is before

@@ -30,13 +30,13 @@ def log_prob(obs, actions):
 
 for update in range(UPDATES):
     with torch.no_grad():
-        obs = torch.randn(64, 4)
+        obs = torch.randn(32, 4)
         actions = torch.multinomial(torch.softmax(obs @ weights + bias, -1), 1)[:, 0]
         old = log_prob(obs, actions)
-        advantages = torch.randn(64)
-        returns = torch.randn(64)
+        advantages = torch.randn(32)
+        returns = torch.randn(32)
     for epoch in range(n_epochs):
-        for rows in torch.randperm(64).split(16):
+        for rows in torch.randperm(32).split(16):
             new = log_prob(obs[rows], actions[rows])
             ratio = (new - old[rows]).exp()
             clipped = ratio.clamp(0.8, 1.2)
@@ -82,9 +82,9 @@ def compiled(text: str, folder: Path, updates: int) -> tuple[Path, CodeType]:
     return path, compile(path.read_text(), str(path), "exec")
 
 
-def observe(text: str, folder: Path, updates: int = 3, **options: Any) -> Observation:
-    """Run a script in this process under observation."""
-    path, code = compiled(text, folder, updates)
+def observed(text: str, folder: Path, length: int, **options: Any) -> Observation:
+    """Run a script of so many updates in this process under observation, and return what was written."""
+    path, code = compiled(text, folder, length)
     out = folder / "run.jsonl"
     observer = Observer(WatchOptions(str(out), str(path), str(folder), **options))
     variables: dict[str, Any] = {"__name__": "__main__"}
