@@ -261,6 +261,7 @@ _OF_SCRIPTS = (
     ("sampling_temperature", "", "divisor of the logits in the rollout that training does not have"),
     ("rollouts_behind", "updates", "by how many rollouts the trained samples are older than the latest rollout"),
     ("rollout_trained", "fraction", "share of the rollout's samples that the update trained on"),
+    ("gradient_kept", "fraction", "part of the norm of the policy's gradient that clipping leaves"),
     ("minibatches_alike", "fraction", "share of minibatches with the samples of the one before"),
     ("samples_trained_before", "fraction", "share of the update's samples that an earlier update trained on"),
     ("passes", "", "how often the update trained on each of its samples"),

@@ -26,15 +26,24 @@ class Alias:
 
 def alias_in(frame: FrameType) -> Alias | None:
     """Return two names of the same weights in a frame's variables and in the attributes of its objects."""
-    first: dict[tuple[int, ...], str] = {}
-    for name, module in _modules(frame):
-        weights = tuple(map(id, module.parameters()))
-        if not weights or name == "self":
-            continue
-        known = first.setdefault(weights, name)
-        if known != name and bool(_OLD.search(known)) != bool(_OLD.search(name)):
-            return Alias(known, name) if _OLD.search(known) else Alias(name, known)
+    named = list(_modules(frame))
+    old = [each for each in named if _OLD.search(each[0])]
+    for name, module in old:
+        weights = {id(p) for p in module.parameters()}
+        for other, policy in named:
+            if weights and not _OLD.search(other) and _same(module, policy, weights):
+                return Alias(name, other)
     return None
+
+
+def _same(module: torch.nn.Module, policy: torch.nn.Module, weights: set[int]) -> bool:
+    """Return whether two networks are one, or have the same weights without one being a part of the other."""
+    if module is policy:
+        return True
+    apart = all(each is not module for each in policy.modules()) and all(
+        each is not policy for each in module.modules()
+    )
+    return apart and {id(p) for p in policy.parameters()} == weights
 
 
 def _modules(frame: FrameType) -> Iterable[tuple[str, torch.nn.Module]]:

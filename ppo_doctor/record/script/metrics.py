@@ -45,6 +45,8 @@ class UpdateSeen:
 
     steps: Sequence[Step]
     entries: set[int]
+    #: the parameters that the ratio depends on
+    policy: frozenset[int]
     moved: Mapping[str, float]
     matched: float | None
     ungraded: float | None
@@ -63,8 +65,9 @@ class UpdateSeen:
         return [each for step in self.steps for each in step.ratios if each.row is not None]
 
     def main_entry(self) -> int | None:
-        """Return the parameter by which most training data enter the network."""
-        counts = Counter(each.weight for step in self.steps for each in step.trained if each.weight in self.entries)
+        """Return the parameter by which most training data enter the policy, or any network if it is unknown."""
+        entries = self.entries & self.policy or self.entries
+        counts = Counter(each.weight for step in self.steps for each in step.trained if each.weight in entries)
         return counts.most_common(1)[0][0] if counts else None
 
     def rows(self, step: Step, *, graded: bool) -> np.ndarray[Any, Any]:
@@ -155,6 +158,9 @@ def _of_steps(seen: UpdateSeen) -> dict[str, float]:
     norms = [step.grad_norm for step in steps if step.grad_norm is not None]
     if norms:
         numbers["grad_norm"] = float(np.mean(norms))
+    kept = [min(1.0, step.bound / step.grad_norm) for step in steps if step.bound is not None and step.grad_norm]
+    if kept:
+        numbers["gradient_kept"] = float(np.median(kept))
     rates = [step.learning_rate for step in steps if step.learning_rate is not None]
     if rates:
         numbers["learning_rate"] = rates[-1]
@@ -338,7 +344,7 @@ def _old_log_prob_places(seen: UpdateSeen, session: Session) -> dict[str, Place 
     chosen = next(iter(again), None) or next((each for _, each in traced), None)
     place: Place | Stack | None = None
     if chosen is not None and chosen.origin is not None:
-        place = session.places.resolve(chosen.origin.stack, _new_stack(chosen))
+        place = session.places.apart(chosen.origin.stack, _new_stack(chosen))
     loads = [stack for step in seen.steps[1:] for name, stack in step.events if name == "load_state_dict"]
     place = next(iter(loads), None) or place
     assigned = _assigned(seen, session)
@@ -372,7 +378,7 @@ def _graded_place(each: RatioSeen, session: Session) -> Place | None:
     sides = each.nodes.difference.next_functions
     if len(sides) < 2 or sides[1][0] is None:
         return None
-    return session.places.resolve(stack_of(sides[1][0]), stack_of(sides[0][0]))
+    return session.places.apart(stack_of(sides[1][0]), stack_of(sides[0][0]))
 
 
 def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dict[str, Place | Stack | None]:
@@ -401,6 +407,7 @@ def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dic
     loop = loop_line(line, sampled) if line is not None else None
     found: dict[str, Place | Stack | None] = {
         "config.clip_range": _constant(files, config.get("clip_range"), _CLIP) or clamp,
+        "gradient_kept": _constant(files, config.get("max_grad_norm"), _NORM) or session.clip_place(),
         "config.max_grad_norm": _constant(files, config.get("max_grad_norm"), _NORM) or session.clip_place(),
         "learning_rate": session.scheduler_place() or rate or _constant(files, first.learning_rate, _RATE) or made,
         "optimizer_params_matched": session.orphaned_place() or made,

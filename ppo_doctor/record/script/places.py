@@ -58,16 +58,19 @@ class Places:
             frame = frame.f_back
         return tuple(found)
 
-    def resolve(self, stack: Stack, shared: Stack = ()) -> Place | None:
-        """Return the user's line if at most `LEVELS` library frames are in between, else the innermost library line.
-
-        Frames of `shared` are passed over, unless nothing else is left.
-        """
-        own = [each for each in stack if each not in shared] or list(stack)
-        for n, (code, line) in enumerate(own):
+    def resolve(self, stack: Stack) -> Place | None:
+        """Return the user's line if at most `LEVELS` library frames are in between, else the innermost library line."""
+        for n, (code, line) in enumerate(stack):
             if n <= LEVELS and self._kind(code.co_filename) == _OWN:
                 return Place(code.co_filename, line, code.co_name)
-        return Place(own[0][0].co_filename, own[0][1], own[0][0].co_name) if own else None
+        return Place(stack[0][0].co_filename, stack[0][1], stack[0][0].co_name) if stack else None
+
+    def apart(self, stack: Stack, other: Stack) -> Place | None:
+        """Return the user's line at which a call leaves the path of another: the outermost that only its stack has."""
+        for code, line in reversed(stack):
+            if (code, line) not in other and self._kind(code.co_filename) == _OWN:
+                return Place(code.co_filename, line, code.co_name)
+        return self.resolve(stack)
 
     def outermost(self, stack: Stack) -> Place | None:
         """Return the outermost of the user's lines in a stack."""

@@ -190,8 +190,9 @@ class Session:
             self._config["max_grad_norm"] = float(bound)
             if place is not None:
                 self._places["config.max_grad_norm"] = place
-        if self.observing and hasattr(norm, "item") and self.step.grad_norm is None:
-            self.step.grad_norm = float(norm)  # type: ignore[arg-type]
+        if self.observing and hasattr(norm, "item") and self.step.ratios and self.step.bound is None:
+            self.step.grad_norm = float(norm.item())
+            self.step.bound = float(bound) if isinstance(bound, int | float) else None
 
     def before_backward(self, losses: Sequence[Tensor], frame: FrameType) -> None:
         """Look for the ratio in the graph of a loss."""
@@ -373,6 +374,7 @@ class Session:
         seen = UpdateSeen(
             steps=steps,
             entries=self.operations.entries,
+            policy=frozenset(self._policy),
             moved=moved,
             matched=self._matched(),
             ungraded=self._ungraded(),

@@ -87,6 +87,8 @@ class Step:
     logits: int | None = None
     learning_rate: float | None = None
     grad_norm: float | None = None
+    #: the largest norm that clipping lets through
+    bound: float | None = None
     clipped_before: bool = False
     clipped_after: bool = False
     skipped: bool = False
