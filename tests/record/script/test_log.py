@@ -37,13 +37,18 @@ def test_settings_and_lines_come_before_the_record_that_they_belong_to(out, tmp_
     assert all(line["ppo_doctor"] for line in (first, second, third))
 
 
-def test_only_what_is_new_is_written_again(out):
+def test_settings_are_written_once_and_of_lines_what_is_new(out):
     log = RunLog(str(out))
     log.record(1, 1, {})
-    for config in ({"clip_range": 0.2}, {"clip_range": 0.2}, {"clip_range": 0.2, "n_epochs": 4}, {"clip_range": 0.3}):
-        log.settings(config)
+    for value in (0.2, 0.3):
+        log.settings({"clip_range": value})
+    here, there = Place("train.py", 1, ""), Place("train.py", 2, "")
+    for places in ({"loss": here}, {"loss": here}, {"loss": here, "passes": here}, {"loss": there}):
+        log.places(places)
     log.close()
-    assert [line["config"] for line in lines(out)[1:]] == [{"clip_range": 0.2}, {"n_epochs": 4}, {"clip_range": 0.3}]
+    assert [line["config"] for line in lines(out) if "config" in line] == [{"clip_range": 0.2}]
+    written = [{name: each["line"] for name, each in line["places"].items()} for line in lines(out)[2:]]
+    assert written == [{"loss": 1}, {"passes": 1}, {"loss": 2}]
 
 
 def test_reasons_are_written_even_without_a_record(out):

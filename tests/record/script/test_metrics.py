@@ -28,7 +28,7 @@ def step(rows=(), rollout=(), **fields):
 def update(*steps, **known):
     """Return the metrics of an update with these steps."""
     unknown = {"moved": {}, "matched": None, "ungraded": None, "frozen": None, "alias": None}
-    rest = {"number": 2, "entries": {ENTRY}, "trained_before": frozenset(), "rollouts": ()}
+    rest = {"number": 2, "policy": frozenset(), "entries": {ENTRY}, "trained_before": frozenset(), "rollouts": ()}
     return numbers_of(UpdateSeen(steps=steps, **{**unknown, **rest, **known}))
 
 

@@ -70,11 +70,12 @@ def test_frames_of_torch_are_passed_over(tmp_path, stack_through):
     assert places.own_frames(sys._getframe())[0] is sys._getframe()
 
 
-def test_shared_frames_are_passed_over_unless_nothing_else_is_left(places, stack_through):
+def test_a_call_is_named_where_it_leaves_the_path_of_another(places, stack_through):
     stack = stack_through(1)
-    inner = tuple(each for each in stack if each[0].co_name == "inner")
-    assert places.resolve(stack, inner).function == "outer"
-    assert places.resolve(inner, inner).function == "inner"
+    caller = tuple(each for each in stack if each[0].co_name == "outer")
+    assert places.apart(stack, ()).function == "outer"
+    assert places.apart(stack, caller).function == "inner"
+    assert places.apart(stack, stack) == places.resolve(stack)
     assert places.resolve(()) is None
     assert places.outermost(stack).function == "outer"
 
