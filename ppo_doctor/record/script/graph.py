@@ -14,6 +14,8 @@ Tensor = Any
 
 #: Most nodes of a loss that are looked at, and how far from the ratio its factor and its clip may be.
 MOST_NODES, FARTHEST = 4000, 8
+#: Most nodes of a whole graph, networks included.
+MOST_WALKED = 200_000
 #: The bounds of a clamp that may be the clip range of a ratio.
 HIGHEST_CLIP = 100.0
 #: Nodes of a network, where the search for ratios ends.
@@ -205,7 +207,7 @@ def loss_graph(loss: Tensor) -> LossGraph | None:
     return LossGraph(parents, nodes, compiled)
 
 
-def leaves(root: Node, most: int = 200_000) -> set[int]:
+def leaves(root: Node, most: int = MOST_WALKED) -> set[int]:
     """Return the identities of the parameters that a node depends on."""
     found: set[int] = set()
     seen, waiting = {root}, [root]
@@ -214,6 +216,27 @@ def leaves(root: Node, most: int = 200_000) -> set[int]:
         variable = getattr(node, "variable", None)
         if variable is not None:
             found.add(id(variable))
+        for child, _ in node.next_functions:
+            if child is not None and child not in seen:
+                seen.add(child)
+                waiting.append(child)
+    return found
+
+
+#: Operations by which data enter a network, and the data that they save.
+_ENTRIES = {"Addmm": "_saved_mat1", "Mm": "_saved_self", "Convolution": "_saved_input", "Embedding": "_saved_indices"}
+
+
+def entries(root: Node, most: int = MOST_WALKED) -> set[tuple[int, int]]:
+    """Return memory and number of values of the data without a gradient on which a node depends through networks."""
+    found: set[tuple[int, int]] = set()
+    seen, waiting = {root}, [root]
+    while waiting and len(seen) < most:
+        node = waiting.pop()
+        name = _ENTRIES.get(kind(node))
+        data = saved(node, name) if name is not None else None
+        if data is not None and hasattr(data, "data_ptr") and not data.requires_grad:
+            found.add((data.data_ptr(), data.numel()))
         for child, _ in node.next_functions:
             if child is not None and child not in seen:
                 seen.add(child)

@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.overrides import _pop_mode_temporarily
 
 if TYPE_CHECKING:
     from ppo_doctor.record.script.session import Session
+
+
+#: Modules whose fused path in evaluation rounds otherwise than the one that they take under a mode.
+_FUSED = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder)
 
 
 class Hooks:
@@ -35,10 +40,27 @@ class Hooks:
         self._around(Optimizer, "__init__", after=_created(session.optimizer_created))
         self._around(LRScheduler, "__init__", after=_created(session.scheduler_created))
         self._around(torch, "compile", before=lambda *_: session.compiles())
+        self._around(torch.nn.Module, "compile", before=lambda *_: session.compiles())
+        for module in _FUSED:
+            self._beside_mode(module)
         self._handles = [
             register_optimizer_step_pre_hook(lambda optimizer, *_: session.call(session.before_step, optimizer)),
             register_optimizer_step_post_hook(lambda optimizer, *_: session.call(session.after_step, optimizer)),
         ]
+
+    def _beside_mode(self, module: Any) -> None:  # noqa: ANN401 - a class
+        """Leave the mode while a module may take its fused path, which it does not under a mode."""
+        original, session = module.forward, self._session
+
+        @functools.wraps(original)
+        def forward(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            if self.training or torch.is_grad_enabled() or not session.on_top():
+                return original(self, *args, **kwargs)
+            with _pop_mode_temporarily():
+                return original(self, *args, **kwargs)
+
+        module.forward = forward
+        self._replaced.append((module, "forward", (forward, original)))
 
     def remove(self) -> None:
         """Put the original functions back, unless somebody else replaced ours since."""

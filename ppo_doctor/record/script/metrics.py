@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ _RATE = re.compile(r"(?i)lr|rate|alpha")
 _NORM = re.compile(r"(?i)norm|grad|clip")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class UpdateSeen:
     """The observed steps of one update, and what was known of the script when it ended.
 
@@ -64,6 +65,12 @@ class UpdateSeen:
         """Return the ratios of all minibatches."""
         return [each for step in self.steps for each in step.ratios if each.row is not None]
 
+    @cached_property
+    def entry(self) -> tuple[int | None, set[int]]:
+        """Return the main entry, and the sizes of the samples that enter there in training."""
+        entry = self.main_entry()
+        return entry, {each.width for step in self.steps for each in step.trained if each.weight == entry}
+
     def main_entry(self) -> int | None:
         """Return the parameter by which most training data enter the policy, or any network if it is unknown."""
         entries = self.entries & self.policy or self.entries
@@ -71,9 +78,13 @@ class UpdateSeen:
         return counts.most_common(1)[0][0] if counts else None
 
     def rows(self, step: Step, *, graded: bool) -> np.ndarray[Any, Any]:
-        """Return the inputs of one step that entered by the main entry, one number per sample."""
-        entry = self.main_entry()
-        rows = [each.rows for each in step.inputs if each.weight == entry and each.graded == graded]
+        """Return the inputs of one step that entered by the main entry, one number per sample.
+
+        Sequences of another length than those trained on, such as tokens that are generated one by one, are left out.
+        """
+        entry, widths = self.entry
+        chosen = [each for each in step.inputs if each.weight == entry and each.graded == graded]
+        rows = [each.rows for each in chosen if each.width in widths]
         return np.concatenate(rows) if rows else np.zeros(0, np.int64)
 
     def trained_rows(self) -> set[int]:
@@ -202,8 +213,9 @@ def _of_samples(seen: UpdateSeen) -> dict[str, float]:
     trained = [self_rows for step in seen.steps if len(self_rows := seen.rows(step, graded=True))]
     counts = Counter(np.concatenate(trained).tolist())
     per_sample = _per_step(seen)
-    if seen.whole:
-        numbers["passes"] = float(np.median(list(counts.values()))) / per_sample
+    often = float(np.median(list(counts.values())))
+    if seen.whole and sum(count == often for count in counts.values()) >= DISTINCT * len(counts):
+        numbers["passes"] = often / per_sample
     rows, rollout = set(counts), seen.rollout_rows()
     tokens = any(each.tokens for step in seen.steps for each in step.trained)
     if rollout and len(rows & rollout) > 0.5 * len(rows):
@@ -407,6 +419,8 @@ def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dic
     loop = loop_line(line, sampled) if line is not None else None
     found: dict[str, Place | Stack | None] = {
         "config.clip_range": _constant(files, config.get("clip_range"), _CLIP) or clamp,
+        "clip_range": _constant(files, config.get("clip_range"), _CLIP) or clamp,
+        "clip_fraction": _constant(files, config.get("clip_range"), _CLIP) or clamp,
         "gradient_kept": _constant(files, config.get("max_grad_norm"), _NORM) or session.clip_place(),
         "config.max_grad_norm": _constant(files, config.get("max_grad_norm"), _NORM) or session.clip_place(),
         "learning_rate": session.scheduler_place() or rate or _constant(files, first.learning_rate, _RATE) or made,
@@ -415,8 +429,8 @@ def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dic
         "update_norm": made,
         "changed_fraction": operations.cast_at or made,
         "weights_rounded_away": operations.cast_at or made,
-        "weights_without_gradient": operations.frozen_at or operations.detached_at,
-        "weights_frozen": operations.frozen_at,
+        "weights_without_gradient": operations.cut_off(session.ungraded()),
+        "weights_frozen": operations.cut_off(set(operations.frozen)),
         "reference_shared": _assigned(seen, session)
         or next((s.reference_place for s in seen.steps if s.reference_place), None),
         "ratio_without_gradient": next((p for step in seen.steps for p in step.dead_clamps), None),

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ppo_doctor.record.script.graph import MOST_NODES, leaves
 from ppo_doctor.record.script.places import Stack
 from ppo_doctor.record.script.ring import LARGEST, bits_of
 from ppo_doctor.record.script.steps import Inputs
@@ -91,9 +92,11 @@ class Operations:
         self._columns: dict[int, Stack] = {}
         #: parameter → how many optimizers there were, and the line, when it was initialised
         self.initialised: dict[int, tuple[int, Stack]] = {}
-        self.frozen_at: Stack = ()
+        #: frozen parameter → the line that froze it
+        self.frozen_by: dict[int, Stack] = {}
+        #: line that detaches a tensor → the parameters that this cuts off
+        self.detached: dict[Stack, set[int]] = {}
         self.cast_at: Stack = ()
-        self.detached_at: Stack = ()
         #: parameters that ran with gradients on: identity → parameter
         self.ran: dict[int, Tensor] = {}
         #: frozen parameters between the data and a trained layer
@@ -157,7 +160,7 @@ class Operations:
         if not args or not isinstance(args[0], torch.nn.Parameter):
             return
         if name == "requires_grad_" and kwargs.get("requires_grad", args[1] if len(args) > 1 else True) is False:
-            self.frozen_at = self.frozen_at or self._stack()
+            self.frozen_by.setdefault(id(args[0]), self._stack())
         elif name == "to" and result.dtype in (torch.bfloat16, torch.float16):
             self.cast_at = self._stack()
         elif name.endswith("_") and not graded:
@@ -229,17 +232,19 @@ class Operations:
             return
         stack = self._session.places.stack(sys._getframe(3))
         taken = (indexed([(each, made) for each, made, _ in self.chain(data)]) or stack) if graded else ()
-        self._session.step.inputs.append(Inputs(weight, _rows(data, name), graded, stack, tokens, taken))
+        memory = (data.data_ptr(), data.numel())
+        width = int(data.shape[-1])
+        inputs = Inputs(weight, _rows(data, name), graded, stack, tokens, width, memory, taken)
+        self._session.step.inputs.append(inputs)
 
     def _from_network_without_gradient(self, data: Tensor) -> bool:
         """Return whether data of a trained layer come from layers that are frozen or detached in this pass."""
-        for name, stack, args in self.chain(data):
+        for name, _, args in self.chain(data):
             if name in _NETWORK:
                 frozen = [each for each in args if isinstance(each, torch.nn.Parameter) and not each.requires_grad]
                 self.frozen.update((id(each), each) for each in frozen)
                 return bool(frozen)
             if name in _DETACH and isinstance(args[0], torch.Tensor) and args[0].requires_grad:
-                self.detached_at = stack
                 return True
         return False
 
@@ -270,9 +275,14 @@ class Operations:
         still = sum(each.numel() for each in self.frozen.values())
         return still / (total + still) if total and "peft" not in sys.modules else None
 
+    def cut_off(self, ungraded: set[int]) -> Stack:
+        """Return the line that froze or detached some parameters, none if there was none."""
+        frozen = next((self.frozen_by[key] for key in ungraded if key in self.frozen_by), ())
+        return frozen or next((stack for stack, cut in self.detached.items() if cut & ungraded), ())
+
     def _property(self, func: Any, args: tuple[Any, ...]) -> None:  # noqa: ANN401
         if func == torch.Tensor.requires_grad.__set__ and len(args) > 1 and args[1] is False:  # type: ignore[attr-defined, unused-ignore]
-            self.frozen_at = self.frozen_at or self._stack()
+            self.frozen_by.setdefault(id(args[0]), self._stack())
 
     def _value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, graded: bool) -> None:
         """Note a floating-point result: where it was computed, and whether it is the first that is not a number."""
@@ -314,6 +324,13 @@ class Operations:
     ) -> None:
         if name in _CLAMP and tensor.dim() and _clips_a_ratio(args, kwargs):
             self._session.step.dead_clamps.append(stack)
+        if (
+            name in _DETACH
+            and isinstance(args[0], torch.Tensor)
+            and args[0].grad_fn is not None
+            and stack not in self.detached
+        ):
+            self.detached[stack] = leaves(args[0].grad_fn, MOST_NODES)
         if tensor.numel() <= LARGEST:
             self._made.setdefault((tensor.data_ptr(), tensor.numel()), (tensor, name, stack, tuple(_flat(args))))
 

@@ -14,11 +14,14 @@ from types import CodeType, FrameType
 #: Longest text of a line that is kept.
 LONGEST = 200
 #: Library frames between a call into torch and the user's code up to which the user's line is named.
-LEVELS = 3
+LEVELS = 5
 #: Frames of a stack that are kept.
-DEEPEST = 6
+DEEPEST = 8
 #: Code and line of frames, the innermost first.
 Stack = tuple[tuple[CodeType, int], ...]
+#: Library frames from which on a call from the top of a script is not named, and the functions at the top.
+NEAR = 2
+_TOP = ("<module>", "main")
 _SKIPPED, _LIBRARY, _OWN = range(3)
 _NOT_OWN = ("site-packages", "dist-packages")
 
@@ -44,11 +47,11 @@ class Places:
         self._skipped = tuple(skipped)
         self._kinds: dict[str, int] = {}
 
-    def stack(self, frame: FrameType | None) -> Stack:
-        """Return the innermost frames outside torch and this package, up to `DEEPEST`, as code and line."""
+    def stack(self, frame: FrameType | None, deepest: int = DEEPEST) -> Stack:
+        """Return the innermost frames outside torch and this package, up to `deepest`, as code and line."""
         found: list[tuple[CodeType, int]] = []
         kinds = self._kinds
-        while frame is not None and len(found) < DEEPEST:
+        while frame is not None and len(found) < deepest:
             code = frame.f_code
             kind = kinds.get(code.co_filename)
             if kind is None:
@@ -59,9 +62,12 @@ class Places:
         return tuple(found)
 
     def resolve(self, stack: Stack) -> Place | None:
-        """Return the user's line if at most `LEVELS` library frames are in between, else the innermost library line."""
-        for n, (code, line) in enumerate(stack):
-            if n <= LEVELS and self._kind(code.co_filename) == _OWN:
+        """Return the user's line if few library frames are in between, else the innermost library line.
+
+        A call of a library from the top of a script, such as `model.learn()`, is not the line that anything is about.
+        """
+        for n, (code, line) in enumerate(stack[: LEVELS + 1]):
+            if self._kind(code.co_filename) == _OWN and (n < NEAR or code.co_name not in _TOP):
                 return Place(code.co_filename, line, code.co_name)
         return Place(stack[0][0].co_filename, stack[0][1], stack[0][0].co_name) if stack else None
 
@@ -71,6 +77,11 @@ class Places:
             if (code, line) not in other and self._kind(code.co_filename) == _OWN:
                 return Place(code.co_filename, line, code.co_name)
         return self.resolve(stack)
+
+    def innermost(self, stack: Stack) -> Place | None:
+        """Return the innermost of the user's lines in a stack, or a library line if there is none."""
+        own = [each for each in stack if self._kind(each[0].co_filename) == _OWN] or list(stack[:1])
+        return Place(own[0][0].co_filename, own[0][1], own[0][0].co_name) if own else None
 
     def outermost(self, stack: Stack) -> Place | None:
         """Return the outermost of the user's lines in a stack."""

@@ -65,8 +65,10 @@ def _measure(seen: RatioSeen, session: Session, *, trace: bool) -> None:
     seen.column = session.operations.column(chain, nodes.factor)
     advantages = nodes.factor.detach().float() * seen.sign
     seen.broadcast = _broadcast(ratio, advantages)
+    if new is not None:
+        seen.broadcast = max(seen.broadcast, _broadcast(new, old))
     live = _live(seen, ratio)
-    if seen.broadcast > 1:
+    if _broadcast(ratio, advantages) > 1:
         advantages = (
             advantages.reshape(-1)[: ratio.numel()].reshape(ratio.shape)
             if advantages.numel() >= ratio.numel()

@@ -19,7 +19,7 @@ from torch.overrides import _get_current_function_mode_stack
 from ppo_doctor.record.guard import tell, tell_fault
 from ppo_doctor.record.script import ratios
 from ppo_doctor.record.script.aliases import Alias, alias_in
-from ppo_doctor.record.script.graph import leaves, loss_graph
+from ppo_doctor.record.script.graph import entries, leaves, loss_graph
 from ppo_doctor.record.script.log import RunLog, line_of
 from ppo_doctor.record.script.metrics import UpdateSeen, numbers_of, places_of
 from ppo_doctor.record.script.mode import OperationMode, Operations
@@ -28,8 +28,8 @@ from ppo_doctor.record.script.options import WatchOptions
 from ppo_doctor.record.script.places import Place, Places, Stack
 from ppo_doctor.record.script.ring import Ring
 from ppo_doctor.record.script.settings import passes_configured
-from ppo_doctor.record.script.steps import Step
-from ppo_doctor.record.script.updates import starts
+from ppo_doctor.record.script.steps import Inputs, Step
+from ppo_doctor.record.script.updates import Rhythm, rhythm_of, starts
 
 Tensor = Any
 
@@ -43,6 +43,8 @@ PATIENCE = 50
 TRACED = 12
 #: Innermost frames in which networks are looked for.
 FRAMES = 6
+#: Frames of a stack that are looked at for rare events.
+ANY = 40
 
 
 class Stopped(SystemExit):
@@ -84,7 +86,8 @@ class Session:
         self._rollouts: list[frozenset[int]] = []
         self._ratio_seen = self._compiled = self._compiles = False
         self._idle = 0
-        self._stepping = self._draws = False
+        self._stepping = self._idle_seen = False
+        self._rhythm: Rhythm | None = None
         self._broken = False
 
     # lifecycle
@@ -138,10 +141,14 @@ class Session:
 
     def _rest(self) -> None:
         """See no operations until the next window, unless a mode of somebody else lies on top."""
-        stack = _get_current_function_mode_stack()
-        if self._mode is not None and stack and stack[-1] is self._mode:
+        if self._mode is not None and self.on_top():
             self._mode.__exit__(None, None, None)
             self._mode = None
+
+    def on_top(self) -> bool:
+        """Return whether operations are seen, and no mode of somebody else lies above."""
+        stack = _get_current_function_mode_stack()
+        return bool(stack) and stack[-1] is self._mode
 
     @property
     def observing(self) -> bool:
@@ -173,7 +180,7 @@ class Session:
 
     def optimizer_created(self, optimizer: Any, frame: FrameType) -> None:  # noqa: ANN401
         """Remember an optimizer and the line that made it."""
-        self._optimizers[id(optimizer)] = (weakref.ref(optimizer), self._place(frame))
+        self._optimizers[id(optimizer)] = (weakref.ref(optimizer), self.places.innermost(self.places.stack(frame, ANY)))
 
     def scheduler_created(self, _: object, frame: FrameType) -> None:
         """Remember the line that made a learning-rate schedule."""
@@ -210,6 +217,7 @@ class Session:
                 continue
             self._compiled = self._compiled or graph.compiled
             found = ratios.of_graph(graph, stack)
+            self._mark(entries(loss.grad_fn))
             if found:
                 step.backward_place = stack
                 step.leftover = step.leftover or self._left_over()
@@ -220,6 +228,21 @@ class Session:
             ratios.note_reference(graph, found, step)
             ratios.values_of(graph, step)
             step.steep = step.steep or ratios.steep(graph)
+
+    def _mark(self, used: set[tuple[int, int]]) -> None:
+        """Tell the data that a loss depends on from those of other passes with gradients on, such as a rollout."""
+        step = self.step
+        chosen: dict[tuple[int, tuple[int, int]], Inputs] = {}
+        for each in step.inputs:  # the latest, because memory is used again
+            if each.memory in used and torch.is_grad_enabled():
+                chosen[each.weight, each.memory] = each
+        if not chosen:
+            return
+        for each in step.inputs if not step.marked else ():
+            each.graded = False
+        step.marked = True
+        for each in chosen.values():
+            each.graded = True
 
     def after_backward(self) -> None:
         """Compute what needs the gradients of the loss by the ratios."""
@@ -272,12 +295,18 @@ class Session:
         if self.observing or (self._compiles and step.ratios):
             self._window.append(step)
             self._divide()
-        elif self.steps >= self._next and not self.done:
+        elif (self.steps >= self._next or self._is_idle(step)) and not self.done:
             self._observe()
             self._whole = False
         if self._idle >= PATIENCE:
             self._pause()
         self._bounded()
+
+    def _is_idle(self, step: Step) -> bool:
+        """Return whether a learning rate is 0 for the first time, which is worth a look."""
+        first = step.learning_rate == 0 and not self._idle_seen
+        self._idle_seen = self._idle_seen or first
+        return first
 
     def _check_gradients(self, held: Sequence[Tensor]) -> None:
         """Name the operation with an infinite derivative if gradients are the first to be no numbers."""
@@ -317,11 +346,8 @@ class Session:
 
     def _divide(self) -> None:
         """Write the updates that have ended."""
-        begins = [
-            n for n, begin in enumerate(starts(self._window, self.operations.entries, draws=self._draws)) if begin
-        ]
+        begins = self._starts()
         if not self._whole:
-            begins = [n for n in begins if n or self._window[0].sampled]
             if not begins:
                 return
             self._window, self._whole = self._window[begins[0] :], True
@@ -335,6 +361,14 @@ class Session:
             self._window, self._left = [], 0
         if self._left <= 0:
             self._pause()
+
+    def _starts(self) -> list[int]:
+        """Return the steps of the window that are the first after a rollout; a whole window begins with one."""
+        marks = starts(self._window, self.operations.entries, self._rhythm)
+        begins = [n for n, begin in enumerate(marks) if begin or (n == 0 and self._whole)]
+        return (
+            begins if self._whole or self._rhythm is not None else [n for n in begins if n or self._window[0].sampled]
+        )
 
     def _pause(self) -> None:
         """Rest until the rollout of the next update that is to be observed."""
@@ -353,9 +387,7 @@ class Session:
         """Write the updates of a window that ends."""
         if not self._window:
             return
-        begins = [
-            n for n, begin in enumerate(starts(self._window, self.operations.entries, draws=self._draws)) if begin
-        ]
+        begins = self._starts()
         for first, after in zip(begins, [*begins[1:], len(self._window)], strict=True) if self._whole else ():
             ended = whole or after < len(self._window)
             self._write(self._window[first:after], at_latest_step=False, whole=ended)
@@ -369,7 +401,7 @@ class Session:
         self.update += 1
         self._left -= 1
         self._steps_per_update = max(1, len(steps))
-        self._draws = self._draws or (steps[0].sampled and any(not step.sampled for step in steps[1:]))
+        self._rhythm = self._rhythm or rhythm_of(steps, self.operations.entries)
         moved = self._movement.end(at_latest_step=at_latest_step)
         seen = UpdateSeen(
             steps=steps,
@@ -386,11 +418,11 @@ class Session:
             whole=whole,
         )
         numbers = numbers_of(seen)
-        self._remember(seen)
         self._settings(steps)
         self.log.settings(self._config)
         self.log.places(places_of(seen, self))
         self.log.record(steps[-1].number + 1, self.update, numbers)
+        self._remember(seen)
         if self.options.live:
             tell(line_of(self.update, steps[-1].number + 1, numbers))
 
@@ -452,6 +484,10 @@ class Session:
         held = self._held
         total = sum(p.numel() for p in policy)
         return sum(p.numel() for p in policy if id(p) in held) / total if total and held else None
+
+    def ungraded(self) -> set[int]:
+        """Return the weights that an optimizer holds and that ran, but got no gradient."""
+        return {key for key in self.operations.ran if key in self._held and key not in self._with_gradient}
 
     def _ungraded(self) -> float | None:
         """Return the share of the weights that an optimizer holds and that ran, but got no gradient."""

@@ -50,6 +50,9 @@ class Inputs:
     graded: bool
     place: Stack
     tokens: bool
+    #: the size of a sample, and the memory and number of values of the data
+    width: int
+    memory: tuple[int, int]
     #: the first operation that made them in this training pass, such as indexing
     taken: Stack = ()
 
@@ -91,7 +94,8 @@ class Step:
     bound: float | None = None
     clipped_before: bool = False
     clipped_after: bool = False
-    skipped: bool = False
+    #: whether the data that a loss depends on were told from others
+    marked: bool = False
     value_target: Stack = ()
     value_target_graded: bool = False
     value_broadcast: float = 1.0

@@ -88,7 +88,7 @@ def test_a_trunk_that_is_detached_is_named_by_its_line(session, weight):
     head = torch.nn.Parameter(torch.randn(1, 3))
     features = F.linear(torch.randn(5, 4), weight).detach()  # cut off
     F.linear(features, head)
-    assert "cut off" in text_of(session, session.operations.detached_at)
+    assert "cut off" in text_of(session, session.operations.cut_off({id(weight)}))
 
 
 def test_dropout_normalisation_and_temperature_are_noted(session, weight):
@@ -146,7 +146,7 @@ def test_a_frozen_and_a_cast_parameter_are_named_by_their_lines(session, weight)
     weight.requires_grad_(False)  # frozen
     weight.to(torch.bfloat16)  # cast
     operations = session.operations
-    assert "frozen" in text_of(session, operations.frozen_at)
+    assert "frozen" in text_of(session, operations.cut_off({id(weight)}))
     assert "cast" in text_of(session, operations.cast_at)
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ppo_doctor.record.script.places import Place, Places, assignment_line, constant_line, loop_line, rate_line
+from ppo_doctor.record.script.places import LEVELS, Place, Places, assignment_line, constant_line, loop_line, rate_line
 
 SCRIPT = """
 def inner(back):
@@ -50,7 +50,7 @@ def stack_through(tmp_path, places):
     return run
 
 
-@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("depth", [1, LEVELS])
 def test_the_users_line_is_named_near_a_library(places, stack_through, depth):
     place = places.resolve(stack_through(depth))
     assert (place.function, place.line) == ("inner", line_of(SCRIPT, "innermost"))
@@ -58,8 +58,15 @@ def test_the_users_line_is_named_near_a_library(places, stack_through, depth):
 
 
 def test_the_librarys_line_is_named_far_from_the_users(places, stack_through):
-    place = places.resolve(stack_through(4))
+    place = places.resolve(stack_through(LEVELS + 1))
     assert (place.function, place.line) == ("call", line_of(LIBRARY, "library"))
+
+
+def test_a_call_from_the_top_of_a_script_is_named_only_near_the_library(places, stack_through, tmp_path):
+    top = ((compile("learn()", str(tmp_path / "own" / "train.py"), "exec"), 1),)
+    library = stack_through(3)[:3]
+    assert places.resolve(library[:1] + top).function == "<module>"
+    assert places.resolve(library + top).function == "call"
 
 
 def test_frames_of_torch_are_passed_over(tmp_path, stack_through):

@@ -10,7 +10,7 @@ ENTRY, INNER = 1, 2
 
 
 def inputs(weight, *, graded):
-    return Inputs(weight, None, graded, (), tokens=False)
+    return Inputs(weight, None, graded, (), tokens=False, width=1, memory=(0, 0))
 
 
 @pytest.mark.parametrize(
