@@ -371,17 +371,14 @@ class Session:
         )
 
     def _pause(self) -> None:
-        """Rest until the rollout of the next update that is to be observed."""
-        began = self.steps - len(self._window)
-        steps = self._steps_per_update if self._window else 0
-        every = self.options.every
-        self._next = began + (every - 1) * steps if every else 2 * began - steps
-        self._left, self._idle = max(1, FIRST - self.update), 0
-        if self._next > self.steps or not steps:
-            self._rest()
-        if self._mode is None:
-            self._window = []
-            self.operations.new_step()
+        self._rest()
+        if self._mode is not None:
+            return
+        self._window, self._idle = [], 0
+        self._left = max(1, FIRST - self.update)
+        self.operations.new_step()
+        every = self.options.every * self._steps_per_update
+        self._next = self.steps + every if every else 2 * self.steps
 
     def _close_window(self, *, whole: bool) -> None:
         """Write the updates of a window that ends."""

@@ -159,3 +159,14 @@ def test_operations_return_what_they_return_without(session, weight):
     torch.manual_seed(0)
     seen = F.dropout(F.linear(torch.randn(3, 4), weight)).exp().split(1)
     assert all(torch.equal(one, other) for one, other in zip(plain, seen, strict=True))
+
+
+def test_the_line_that_made_a_column_is_known_though_memory_is_used_again(session):
+    for _ in range(20):
+        torch.arange(8)[:, None].clone()  # another column, whose memory is free again
+        with torch.no_grad():
+            stored = torch.randn(8)
+        column = (stored * 1.0).unsqueeze(-1)  # the column
+        chosen = column[torch.arange(4)]
+        chain = session.operations.chain(chosen)
+        assert text_of(session, session.operations.column(chain, chosen)).endswith("# the column")
