@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sys
@@ -21,7 +20,7 @@ from ppo_doctor.record.guard import tell, tell_fault
 from ppo_doctor.record.script import ratios
 from ppo_doctor.record.script.aliases import Alias, alias_in
 from ppo_doctor.record.script.graph import entries, leaves, loss_graph
-from ppo_doctor.record.script.log import RunLog
+from ppo_doctor.record.script.log import RunLog, line_of
 from ppo_doctor.record.script.metrics import UpdateSeen, numbers_of, places_of
 from ppo_doctor.record.script.mode import OperationMode, Operations
 from ppo_doctor.record.script.movement import Movement
@@ -100,6 +99,7 @@ class Session:
     def call(self, action: Callable[..., None], *args: Any) -> None:  # noqa: ANN401
         """Call a method; its fault ends the observation and never reaches the script."""
         if self._broken or (self.done and action != self.finish):
+            self._let_go()
             return
         try:
             with np.errstate(all="ignore"), torch._C.DisableTorchFunction():
@@ -114,8 +114,7 @@ class Session:
             raise fault
         self._broken = True
         tell_fault("the observation ends, training goes on", fault)
-        with contextlib.suppress(Exception):
-            self._let_go()
+        self._let_go()
 
     def start(self) -> None:
         """Install the hooks and begin to observe."""
@@ -124,8 +123,7 @@ class Session:
 
     def finish(self) -> None:
         """Write what is left, and remove all hooks."""
-        if not self.done:
-            self._let_go()
+        self._let_go()
         died = sys.exc_info()[0] not in (None, SystemExit) or getattr(sys, "last_type", None) is not None
         if died and self.step.has_loss:
             self._window.append(self.step)
@@ -133,9 +131,11 @@ class Session:
         self._unseen()
 
     def _let_go(self) -> None:
+        """Remove mode and hooks; inside an operation, where the mode is off its stack, the next hook removes both."""
         self.done = True
         self._rest()
-        self._hooks.remove()
+        if self._mode is None:
+            self._hooks.remove()
 
     def _observe(self) -> None:
         """See every operation from now on."""
@@ -431,7 +431,7 @@ class Session:
         self.log.record(steps[-1].number + 1, self.update, numbers)
         self._remember(seen)
         if self.options.live:
-            tell(_line(self.update, steps[-1].number + 1, numbers))
+            tell(line_of(self.update, steps[-1].number + 1, numbers))
 
     def _remember(self, seen: UpdateSeen) -> None:
         self._trained_before = seen.trained_rows()
@@ -539,16 +539,3 @@ def _norm(parameters: Sequence[Tensor]) -> float | None:
     if not gradients:
         return None
     return float(torch.stack([each.detach().float().norm() for each in gradients]).norm())
-
-
-def _line(update: int, step: int, numbers: dict[str, float]) -> str:
-    parts = [f"update {update}, step {step}"]
-    if "ratio_min" in numbers:
-        parts.append(f"ratio {numbers['ratio_min']:.3g} to {numbers['ratio_max']:.3g}")
-    if "clip_fraction" in numbers:
-        parts.append(f"clipped {numbers['clip_fraction']:.1%}")
-    if "policy_pull" in numbers:
-        parts.append(f"pull {numbers['policy_pull']:+.2f}")
-    if "learning_rate" in numbers:
-        parts.append(f"learning rate {numbers['learning_rate']:.3g}")
-    return ", ".join(parts)
