@@ -10,7 +10,7 @@ from ppo_doctor.record.script.steps import Step
 
 #: How many times more often data enter the network in a step with a rollout than in one without.
 ROLLOUT = 4
-#: How many times shorter than the longest a rollout may be; a pass over the batch that draws samples as well is shorter.
+#: How many times shorter than the longest a rollout may be; a pass over the batch that draws as well is shorter.
 SHORT = 8
 
 
