@@ -8,6 +8,7 @@ from collections import Counter
 from math import inf, isinf, log, nan
 from typing import TYPE_CHECKING, Any
 
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.trainers.phrases import CLOCKS, PLANNED
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ SCALED = rf"[%‰]|(?:(?<! )|(?!\w+[ \t:=]{{1,3}}[-+.]?\d))(?:{_WORDY})\b|(?<! )
 _MEASURED = r"([-+]?(?:\d++(?:,\d{3})*+(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?) ?([%‰\w]{0,9})\Z"
 _OF_TOTAL = r"(\d+) ?/ ?(\d+)\Z"
 #: Names whose list of two numbers holds the minimum and the maximum.
-_RANGE = re.compile(r"(?<![a-z])(?:range|span|min_?max|bounds|extremes|interval)(?![a-z])", re.IGNORECASE)
+_RANGE = lazy_pattern(r"(?<![a-z])(?:range|span|min_?max|bounds|extremes|interval)(?![a-z])", re.IGNORECASE)
 #: Keys of objects that only wrap the metrics of a record (verl's file logger, ROLL).
 _WRAPPERS = frozenset({"data", "metrics"})
 #: Objects nested deeper are not read.
@@ -217,8 +218,8 @@ def config_values(node: Mapping[str, Any]) -> dict[str, ConfigValue]:
     return settings
 
 
-_SETTING_ROW = re.compile(r"\s*\|(?P<key>[^|]+)\|(?P<value>.*)\|\s*\Z")
-_SETTING_LINE = re.compile(r"(?P<indent>[ \t]*)(?P<key>[\w./-]+):(?:[ \t]+(?P<value>.*))?\Z")
+_SETTING_ROW = lazy_pattern(r"\s*\|(?P<key>[^|]+)\|(?P<value>.*)\|\s*\Z")
+_SETTING_LINE = lazy_pattern(r"(?P<indent>[ \t]*)(?P<key>[\w./-]+):(?:[ \t]+(?P<value>.*))?\Z")
 _SETTING_WORDS: dict[str, ConfigValue] = {"true": True, "false": False, "none": None, "null": None}
 #: The rest of a longer text is not read.
 _LONGEST_SETTINGS = 1 << 20

@@ -11,11 +11,12 @@ from os.path import commonprefix
 from typing import Any
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.words import KeyUse
 from ppo_doctor.trainers.names import is_statistic, of_machine
 
 #: Characters that a tensorboardX writer replaces in tags: "Loss / Policy loss" becomes "Loss_/_Policy_loss".
-_NOT_IN_TAGS = re.compile(r"[^-/\w.*]")
+_NOT_IN_TAGS = lazy_pattern(r"[^-/\w.*]")
 
 
 @lru_cache(maxsize=2048)
@@ -102,7 +103,7 @@ BOOKKEEPING = ("_runtime", "_timestamp", "_step", "_wandb*", "Wall time", "wall_
 
 #: Limits on the parts of a reward that are read, and on the length of their names.
 MOST_PARTS, LONGEST_PART = 32, 60
-_UNPRINTED = re.compile(r"[^\w.-]", re.ASCII)
+_UNPRINTED = lazy_pattern(r"[^\w.-]", re.ASCII)
 
 Scalar = str | int | float | bool
 Groups = tuple[tuple[str, ...], ...]
