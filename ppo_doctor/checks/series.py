@@ -102,12 +102,20 @@ def course(values: FloatArray) -> Course | None:
         return None
     late = max(2, size // 4)
     start, end = float(means[:2].mean()), float(means[-late:].mean())
-    places = np.arange(size)
-    line = np.polynomial.Polynomial.fit(places, means, 1)(places)
+    line = _line(means)
     steps = float(median(np.abs(np.diff(means)))) * GAUSSIAN
     least = max(1e-12 * float(np.abs(means).max()), SMALLEST)
     scatter = max(steps, CURVED * float(np.std(means - line)), least)
     return Course(start=start, end=end, scatter=steps, change=(end - start) / (scatter * math.sqrt(1 / 2 + 1 / late)))
+
+
+def _line(values: FloatArray) -> FloatArray:
+    """Return the straight line of least squares through values at equal distances."""
+    size = len(values)
+    places = np.arange(size) - (size - 1) / 2
+    slope = np.add.reduce(places * (values / np.add.reduce(places * places)))
+    line: FloatArray = np.add.reduce(values / size) + slope * places
+    return line
 
 
 def on_average(raw: str, start: float, end: float) -> str:
