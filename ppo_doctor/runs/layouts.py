@@ -153,8 +153,10 @@ def is_project_page(path: Path) -> bool:
 
 def is_config(path: Path) -> bool:
     """Return whether a file has the name of a configuration."""
-    named = path.name.lower() in CONFIG_NAMES or CONFIG_WORD.fullmatch(path.name) is not None
-    return named or path.suffix.lower() in CONFIG_SUFFIXES
+    suffix = path.suffix.lower()
+    if suffix == ".json" and CONFIG_WORD.fullmatch(path.name):
+        return True
+    return suffix in CONFIG_SUFFIXES or path.name.lower() in CONFIG_NAMES
 
 
 def is_script(path: Path) -> bool:
