@@ -108,10 +108,13 @@ class Values:
         """Return the numbers and the texts of a record, nested keys joined by a slash."""
         numbers: dict[str, float] = {}
         texts: dict[str, str] = {}
-        if any(value.__class__ is list and _RANGE.search(key) for key, value in record.items()):
+        kinds = set(map(type, record.values()))
+        if list in kinds and any(value.__class__ is list and _RANGE.search(key) for key, value in record.items()):
             record = dict(each for item in record.items() for each in _bounds(*item))
-        nested = any(value.__class__ is dict for value in record.values())
-        for key, raw in self._leaves(record, line) if nested else record.items():
+        for key, raw in self._leaves(record, line) if dict in kinds else record.items():
+            if isinstance(raw, float) and key not in numbers and key not in texts:  # most cells of most logs
+                numbers[key] = raw
+                continue
             if raw is None:
                 continue
             value = raw if isinstance(raw, float) else self.of_scalar(key, raw, line)
@@ -162,7 +165,7 @@ class Values:
         )
 
     def _dressed(self, key: str, text: str, line: int) -> float | str | None:
-        if len(text) > LONGEST_TEXT:  # no number, and costly to search
+        if text.isalpha() or len(text) > LONGEST_TEXT:  # no number, and costly to search
             return text
         match = re.match(_MEASURED, text)
         if match and (match[2] in _UNITS or ("," in match[1] and not match[2])):
