@@ -14,7 +14,6 @@ from os.path import commonprefix
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model.evidence import became, number, says, way
-from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.words import Severity
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND
@@ -51,7 +50,7 @@ LONGEST_BOUND = 40
 SETTINGS_ONLY = "configuration"
 _HOW = {"configured": "configured", "observed": "observed", "default": "framework default", "computed": "computed"}
 #: Matches the spaces at which a line must not break, as in "400 of 401", "step 12" and "12 dB".
-_KEEP = lazy_pattern(r"(?<=\d) (?=of \d)|(?<=\d of) (?=\d)|(?<=steps) (?=\d)|(?<=step) (?=\d)|(?<=\d) (?=dB\b)")
+_KEEP = re.compile(r"(?<=\d) (?=of \d)|(?<=\d of) (?=\d)|(?<=steps) (?=\d)|(?<=step) (?=\d)|(?<=\d) (?=dB\b)")
 #: The framework of a log that no profile knows.
 OWN_SCRIPT = "canonical"
 #: Numbers in this range are rounded to whole ones; smaller ones get three significant digits, larger ones an exponent.
@@ -66,7 +65,7 @@ MOST_BROKEN = 2
 MOST_NAMES, LONGEST_NAME = 3, 24
 #: "only" precedes the number of clear checks if more than this many times as many did not run.
 THIN = 8
-_EXPONENT = lazy_pattern(r"e([+-])0*(\d+)$")
+_EXPONENT = re.compile(r"e([+-])0*(\d+)$")
 
 
 def bound(text: str) -> str:
