@@ -192,7 +192,6 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
     assert found == {}
 
 
-
 def swallows(path: Path) -> list[int]:
     """Return the lines with a bare except, `pass` under a broad one, or `suppress(Exception)`."""
     found = []

@@ -159,9 +159,10 @@ def _cells(table: Table) -> dict[str, ConfigValue]:
 @lru_cache(maxsize=1 << 12)
 def name_and_power(key: str) -> tuple[str, int]:
     """Return a column name without the factor in it, and the power of 10 to multiply its numbers by."""
-    if found := _TIMES.search(key):
+    has_one = "1" in key  # as all factors of `_TIMES` and `_SMALL` have
+    if has_one and (found := _TIMES.search(key)):
         power = -(round(log10(int(found[1].lower().replace("k", "000")))) if found[1] else int(found[2] or found[3]))
-    elif found := _SMALL.search(key):
+    elif has_one and (found := _SMALL.search(key)):
         power = -int(found[1])
     else:
         found, power = next(((m, power) for sign, power in _PREFIXES if (m := sign.search(key))), (None, 0))
