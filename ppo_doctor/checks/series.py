@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, SupportsInt
 import numpy as np
 
 from ppo_doctor.checks.statistics import statistic
-from ppo_doctor.model.arrays import GAUSSIAN_ENTROPY, distinct, median, ranks, span_medians
+from ppo_doctor.model.arrays import GAUSSIAN_ENTROPY, distinct, mean_of, median, ranks, span_medians
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import CONDITION, SINGLE, Fact, Series
 
@@ -91,7 +91,7 @@ def blocks(values: FloatArray) -> FloatArray:
     """Return the means of a long series over equal spans of records; a short series as it is."""
     if len(values) <= 2 * BLOCKS:
         return values
-    return np.array([part.mean() for part in np.array_split(values, BLOCKS)])
+    return np.array([mean_of(part) for part in np.array_split(values, BLOCKS)])
 
 
 def course(values: FloatArray) -> Course | None:
