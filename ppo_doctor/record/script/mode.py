@@ -72,11 +72,13 @@ class OperationMode(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session
+        self.resting = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         """Run an operation and show it to the observer."""
         result = func(*args, **kwargs) if kwargs else func(*args)
-        self._session.operation(func, args, kwargs or {}, result)
+        if not self.resting:
+            self._session.operation(func, args, kwargs or {}, result)
         return result
 
 
