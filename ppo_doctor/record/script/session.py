@@ -212,7 +212,8 @@ class Session:
             return
         stack = self.places.stack(frame)
         step.events.append(("backward", stack))
-        self.configured(frame)
+        if not self._window:  # the frames hold thousands of variables
+            self.configured(frame)
         self._look_for_alias(frame)
         for loss in losses:
             graph = loss_graph(loss)
@@ -377,11 +378,14 @@ class Session:
 
     def _pause(self) -> None:
         self._rest()
+        begun = self._window[0].number if self._window and self._whole else self.steps
         self._window, self._idle = [], 0
         self._left = max(1, FIRST - self.update)
         self.operations.new_step()
-        every = self.options.every * self._steps_per_update
-        self._next = self.steps + every if every else 2 * self.steps
+        # Updates mostly have as many steps as the latest; the next one to observe is seen from its rollout on.
+        length, every = self._steps_per_update, self.options.every
+        apart = max(1, every - 1 if every else -(-(2 * self.steps - begun) // length))
+        self._next = begun + apart * length
 
     def _close_window(self, *, whole: bool) -> None:
         """Write the updates of a window that ends."""

@@ -127,3 +127,16 @@ def test_a_pause_within_another_mode_sees_nothing_more(tmp_path):
         before = session.step
         torch.nn.functional.linear(torch.ones(2, 3), torch.nn.Parameter(torch.ones(4, 3)))
         assert not before.inputs
+
+
+def test_copies_of_a_training_pass_stay_within_the_budget(tmp_path):
+    with observed(tmp_path, memory=1 << 20) as session:
+        weight = torch.nn.Parameter(torch.ones(1 << 14))
+        data = [weight * n - torch.full((1 << 14,), float(n)) for n in range(100)]
+        kept = [each.grad_fn.metadata for each in data if "operands" in each.grad_fn.metadata]
+        made = [torch.ones(1 << 14) + n for n in range(100)]
+        assert 0 < len(kept) <= (1 << 18) // (2 << 16)
+        assert session.operations.chain(made[-1])
+        assert len(session.operations._made) <= (1 << 18) // (1 << 16)
+        session.operations.new_step()
+        assert not any("operands" in metadata for metadata in kept)
