@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -72,11 +73,13 @@ class OperationMode(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session
+        self.resting = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         """Run an operation and show it to the observer."""
         result = func(*args, **kwargs) if kwargs else func(*args)
-        self._session.operation(func, args, kwargs or {}, result)
+        if not self.resting:
+            self._session.operation(func, args, kwargs or {}, result)
         return result
 
 
@@ -88,6 +91,11 @@ class Operations:
         self._network: dict[int, weakref.ref[Any]] = {}
         #: results without a gradient in the present training pass, with their inputs and lines
         self._made: dict[tuple[int, int], tuple[Tensor, str, Stack, tuple[Any, ...]]] = {}
+        #: what differences and quotients of this training pass were made from, in the metadata of their nodes
+        self._traced: deque[tuple[dict[str, Any], int]] = deque()
+        #: bytes that each of the two keeps, and may keep
+        self._made_bytes = self._traced_bytes = 0
+        self._most_bytes = session.options.memory // 4
         #: memory of columns → the line that made them columns
         self._columns: dict[int, Stack] = {}
         #: parameter → how many optimizers there were, and the line, when it was initialised
@@ -108,6 +116,10 @@ class Operations:
     def new_step(self) -> None:
         """Forget what concerns one training pass only."""
         self._made.clear()
+        for metadata, _ in self._traced:  # nodes stay as long as the update, their operands must not
+            metadata.pop("operands", None)
+        self._traced.clear()
+        self._made_bytes = self._traced_bytes = 0
         if len(self._network) > MOST_KNOWN:
             self._network = {key: ref for key, ref in self._network.items() if ref() is not None}
 
@@ -300,14 +312,14 @@ class Operations:
                 self._clamped(args, kwargs, node, stack)
         elif graded and not tensor.requires_grad:
             self._without_gradient(name, args, kwargs, tensor, stack)
+        bits = None
         if name not in VIEWS and tensor.numel() <= LARGEST:
-            self._session.ring.add(bits_of(tensor), stack, self._session.steps, tensor.requires_grad)
-        if (
-            not self.not_finite
-            and tensor.device.type == "cpu"
-            and _has_nan(tensor)
-            and not any(map(_has_nan, _flat(args)))
-        ):
+            bits = bits_of(tensor)
+            self._session.ring.add(bits, stack, self._session.steps, tensor.requires_grad)
+        if self.not_finite or tensor.device.type != "cpu":
+            return
+        new = _has_nan(tensor) if bits is None else np.isnan(bits.view(np.float32)).any()
+        if new and not any(map(_has_nan, _flat(args))):
             self.not_finite = stack
 
     def _operands(self, name: str, args: tuple[Any, ...], node: Any) -> None:  # noqa: ANN401
@@ -318,6 +330,12 @@ class Operations:
             first, second = second, first
         if first.is_floating_point() and second.is_floating_point() and second.dim() and first.dim():
             node.metadata["operands"] = (first.detach(), second.detach(), first.requires_grad, second.requires_grad)
+            self._traced.append((node.metadata, first.nbytes + second.nbytes))
+            self._traced_bytes += self._traced[-1][1]
+            while self._traced_bytes > self._most_bytes:
+                metadata, size = self._traced.popleft()
+                metadata.pop("operands", None)
+                self._traced_bytes -= size
 
     def _clamped(self, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any, stack: Stack) -> None:  # noqa: ANN401
         if _clips_a_ratio(args, kwargs):
@@ -335,8 +353,14 @@ class Operations:
             and stack not in self.detached
         ):
             self.detached[stack] = leaves(args[0].grad_fn, MOST_NODES)
-        if tensor.numel() <= LARGEST:
-            self._made.setdefault((tensor.data_ptr(), tensor.numel()), (tensor, name, stack, tuple(_flat(args))))
+        key = (tensor.data_ptr(), tensor.numel())
+        if tensor.numel() <= LARGEST and key not in self._made:
+            inputs = tuple(each for each in _flat(args) if not _is_large(each))
+            self._made[key] = (tensor, name, stack, inputs)
+            self._made_bytes += sum(each.nbytes for each in (tensor, *inputs) if isinstance(each, torch.Tensor))
+            if self._made_bytes > self._most_bytes:
+                self._made.clear()
+                self._made_bytes = 0
 
 
 def indexed(chain: Sequence[tuple[str, Stack]]) -> Stack:
@@ -375,6 +399,10 @@ def _first(result: Any) -> Tensor:  # noqa: ANN401
     if isinstance(result, list | tuple) and result and isinstance(result[0], torch.Tensor):
         return result[0]
     return None
+
+
+def _is_large(value: Any) -> bool:  # noqa: ANN401
+    return isinstance(value, torch.Tensor) and value.numel() > LARGEST and not isinstance(value, torch.nn.Parameter)
 
 
 def _has_nan(value: Any) -> bool:  # noqa: ANN401

@@ -85,6 +85,7 @@ def _measure(seen: RatioSeen, session: Session, *, trace: bool) -> None:
     seen.pull = _pull(seen, advantages)
     seen.advantages = _per_sample(nodes.factor * seen.sign)
     seen.old_log_probs = _per_sample(old) if old is not None else None
+    nodes.values = nodes.factor = nodes.mask = seen.gradient = None  # the update may have many minibatches
 
 
 def _sides(nodes: RatioNodes) -> tuple[Tensor, Tensor]:

@@ -30,8 +30,10 @@ class Origin:
 
 def bits_of(tensor: Any) -> np.ndarray[Any, np.dtype[np.int32]]:  # noqa: ANN401 - a torch tensor
     """Return the values as the bits of float32 numbers, flat, on the host."""
-    flat = tensor.detach().float().reshape(-1)
-    return np.asarray(flat.cpu().numpy()).view(np.int32)
+    flat = tensor.detach()
+    if str(flat.dtype) != "torch.float32" or flat.device.type != "cpu":
+        flat = flat.float().cpu()
+    return np.asarray(flat.numpy()).reshape(-1).view(np.int32)
 
 
 class Ring:
@@ -73,9 +75,10 @@ class Ring:
         probes = distinct[:: max(1, len(distinct) // PROBES)][:PROBES]
         if not len(probes) or not self._starts:
             return None
+        starts = np.asarray(self._starts)
         held: dict[tuple[Stack, bool], tuple[set[int], list[int]]] = {}
         for probe in probes.tolist():
-            calls = np.searchsorted(self._starts, np.flatnonzero(self._bits[: self._end] == probe), "right") - 1
+            calls = np.searchsorted(starts, np.flatnonzero(self._bits[: self._end] == probe), "right") - 1
             for call in np.unique(calls).tolist():
                 stack, step, graded = self._calls[call]
                 values, steps = held.setdefault((stack, graded), (set(), []))

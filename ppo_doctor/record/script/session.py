@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.overrides import _get_current_function_mode_stack
+from torch.overrides import _get_current_function_mode, _get_current_function_mode_stack
 
 from ppo_doctor.record.guard import tell, tell_fault
 from ppo_doctor.record.script import ratios
@@ -138,26 +138,29 @@ class Session:
             self._hooks.remove()
 
     def _observe(self) -> None:
-        """See every operation from now on."""
-        if self._mode is None and not self._compiles:
+        """See every operation from now on, unless a mode of somebody else would take ours off in place of its own."""
+        if self._mode is None and not self._compiles and _is_free():
             self._mode = OperationMode(self)
             self._mode.__enter__()
+        if self._mode is not None:
+            self._mode.resting = False
 
     def _rest(self) -> None:
-        """See no operations until the next window, unless a mode of somebody else lies on top."""
+        """See no operations until the next window; below a mode of somebody else ours stays, and passes all on."""
+        if self._mode is not None:
+            self._mode.resting = True
         if self._mode is not None and self.on_top():
             self._mode.__exit__(None, None, None)
             self._mode = None
 
     def on_top(self) -> bool:
         """Return whether operations are seen, and no mode of somebody else lies above."""
-        stack = _get_current_function_mode_stack()
-        return bool(stack) and stack[-1] is self._mode
+        return self._mode is not None and _get_current_function_mode() is self._mode
 
     @property
     def observing(self) -> bool:
         """Return whether operations are seen."""
-        return self._mode is not None
+        return self._mode is not None and not self._mode.resting
 
     def compiles(self) -> None:
         """Stop seeing operations, because compiled code would be compiled again."""
@@ -302,8 +305,11 @@ class Session:
         elif (self.steps >= self._next or self._is_idle(step)) and not self.done:
             self._observe()
             self._whole = False
+        elif self._mode is not None:
+            self._rest()
         if self._idle >= PATIENCE:
             self._pause()
+            self._next = RARER * self.steps
         self._bounded()
 
     def _is_idle(self, step: Step) -> bool:
@@ -367,7 +373,7 @@ class Session:
         elif len(self._window) >= LONGEST_UPDATE:
             self._write(self._window, at_latest_step=False, whole=False)
             self._window, self._left = [], 0
-        if self._left <= 0:
+        if self._left <= 0 and self.options.every != 1:
             self._pause()
 
     def _starts(self) -> list[int]:
@@ -380,15 +386,14 @@ class Session:
 
     def _pause(self) -> None:
         self._rest()
-        if self._mode is not None:
-            return
+        begun = self._window[0].number if self._window and self._whole else self.steps
         self._window, self._idle = [], 0
         self._left = max(1, FIRST - self.update)
         self.operations.new_step()
-        length = self._steps_per_update
-        # The window begins with the rollout after the last step of an update, if updates are of one length.
-        ahead = self.options.every * length if self.options.every else (RARER - 1) * self.steps
-        self._next = self.steps + max(1, ahead // length) * length - (length if self.options.every else 0)
+        # Updates mostly have as many steps as the latest; the next one to observe is seen from its rollout on.
+        length, every = self._steps_per_update, self.options.every
+        apart = every - 1 if every else (RARER - 1) * begun // length - 1
+        self._next = begun + max(1, apart) * length
 
     def _close_window(self, *, whole: bool) -> None:
         """Write the updates of a window that ends."""
@@ -527,6 +532,12 @@ class Session:
         if self._compiles:
             reasons["lines"] = "lines and the origin of old log-probs were not traced, because the script compiles code"
         self.log.unseen(reasons)
+
+
+def _is_free() -> bool:
+    """Return whether there is no function mode but that of the default device, which stays at the bottom."""
+    default = getattr(getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None), "device_context", None)
+    return all(each is default for each in _get_current_function_mode_stack())
 
 
 def _rate(optimizer: Any) -> float | None:  # noqa: ANN401
