@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-<<<<<<< HEAD
 from ppo_doctor.model.run import CodePlace, SourceRef
 from ppo_doctor.readers.console_base import Line
-from ppo_doctor.readers.console_messages import Exceptions
-=======
-from ppo_doctor.model.run import SourceRef
->>>>>>> bbd9a32797e73fc302f83c96837e2bfc77683cc1
 from ppo_doctor.readers.pack import Packer, disguise
 from ppo_doctor.readers.table import EmbeddedConfig, ScriptPlaces
 from ppo_doctor.readers.values import Values, config_values
@@ -23,11 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ppo_doctor.readers import Item
-<<<<<<< HEAD
-    from ppo_doctor.readers.notes import Ledger
-=======
     from ppo_doctor.readers.console_messages import Exceptions
->>>>>>> bbd9a32797e73fc302f83c96837e2bfc77683cc1
+    from ppo_doctor.readers.notes import Ledger
     from ppo_doctor.readers.source import Source
 
 #: A first record with one of these keys and no others is a configuration.
@@ -268,7 +260,6 @@ class _Reader:
     def _take_exception(self, line: bytes, number: int) -> bool:
         """Read a line of a traceback; return False for any other line."""
         # Not at the top: these modules compile 20 expressions, and few logs have such a line.
-        from ppo_doctor.readers.console_base import Line
         from ppo_doctor.readers.console_messages import Exceptions
 
         if self._exceptions is None:
