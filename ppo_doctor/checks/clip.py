@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
     from ppo_doctor.model.run import BoolArray, Fact, FloatArray, Series
 
-NORMAL = statistics.NormalDist()
 #: Beginnings of levels and losses with sequence-level ratios, whose clip range is far smaller (3e-4 is usual in GSPO).
 SEQUENCE_LEVEL = ("sequence", "gspo")
 #: Fewest batches of one optimizer step from which their clip fraction is taken.
@@ -36,8 +34,10 @@ def clip_range_in_force(view: RunView) -> Fact | None:
     share = finite_median(clipped.values)
     if not 0.0 < share < 1.0:
         return None
+    from statistics import NormalDist  # not at the top: its import takes a fiftieth of a short diagnosis
+
     outside = 1 - share / 2
-    size = math.sqrt(2 * usual) * NORMAL.inv_cdf(outside) if outside < 1 else math.inf
+    size = math.sqrt(2 * usual) * NormalDist().inv_cdf(outside) if outside < 1 else math.inf
     return fact(size, clipped, f"{clipped.raw} {share:.2g} at a KL of {usual:.2g} fits a range of {size:.2g}")
 
 

@@ -22,6 +22,7 @@ from ppo_doctor.checks.series import (
 from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import beside, median
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.run import Fact
 from ppo_doctor.trainers import detection
 
@@ -206,14 +207,14 @@ FULL = (1e-6, 1e-5)
 #: Usual rates of adapters (TRL's and Unsloth's recipes), and the largest of models trained from scratch.
 ADAPTERS, FROM_SCRATCH = (5e-6, 5e-5), 1e-3
 #: Keys that switch adapters on: their rank or a flag. Other settings of adapters are in any file.
-_ADAPTER = re.compile(
+_ADAPTER = lazy_pattern(
     r"(?:^|[._])(?:(?:lora|peft)[._]?(?:config[._])?(?:r|rank)|(?:use_)?(?:q?lora|peft|dora|adapter)|peft_config)$",
     re.IGNORECASE,
 )
 #: Values that switch adapters off.
 _NO_ADAPTER = ("", "none", "false", "0", "full", "null")
 #: A model's size in its name, in billions (B) or millions (M) of weights.
-_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s?([bBmM])(?![A-Za-z0-9])|[-_](\d+(?:\.\d+)?)([bBmM])(?![A-Za-z])")
+_SIZE = lazy_pattern(r"(?<![\w.])(\d+(?:\.\d+)?)\s?([bBmM])(?![A-Za-z0-9])|[-_](\d+(?:\.\d+)?)([bBmM])(?![A-Za-z])")
 _MODEL = ("model", "model_name", "model_name_or_path", "model_id", "pretrain", "path", "base_model", "actor_model")
 #: Number of weights from which on a model is not trained from scratch with reinforcement learning.
 LARGE = 1e8

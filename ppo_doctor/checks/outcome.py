@@ -19,6 +19,7 @@ from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import distinct, median, running_medians, same, scatter_of
 from ppo_doctor.model.diagnosis import Outcome
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.run import Fact
 from ppo_doctor.model.words import OUTCOMES
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import FloatArray, IntArray, Run, Series
     from ppo_doctor.model.words import OutcomeKind
 
-_EARNED = re.compile(r"reward|return|score", re.IGNORECASE)
-_OF_THE_BEST = re.compile(r"best|max|min|std|deviation", re.IGNORECASE)
+_EARNED = lazy_pattern(r"reward|return|score", re.IGNORECASE)
+_OF_THE_BEST = lazy_pattern(r"best|max|min|std|deviation", re.IGNORECASE)
 #: Fewest finite records of an outcome.
 FEWEST = 5
 #: Standard errors by which two levels differ.

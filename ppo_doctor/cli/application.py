@@ -1,14 +1,15 @@
 """The application: commands, `--version`, and errors as messages and exit codes.
 
 Everything but typer is imported inside the commands, so that `--help` does not import numpy. Only the command that was
-called is imported, because typer takes a millisecond to prepare each.
+called is imported and prepared, because typer takes a millisecond for each option of a command.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import copy
 from importlib import import_module
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -79,13 +80,28 @@ def register(command: str | None = None) -> None:
         import_module(f"ppo_doctor.cli.{module}")
 
 
+def application_of(command: str | None) -> typer.Typer:
+    """Return the application with one of its commands, or with all if there is no such command, as for `--help`."""
+    register(command)
+    called = [info for info in app.registered_commands if info.callback and _name(info.callback) == command]
+    if not called:
+        return app
+    alone = copy(app)
+    alone.registered_commands = called
+    return alone
+
+
+def _name(command: Callable[..., Any]) -> str:
+    """Return the name that typer gives to the command of a function."""
+    return command.__name__.replace("_", "-")
+
+
 def run() -> int:
     """Run the command line, print errors, and return the exit code."""
     from ppo_doctor.cli.output import print_error
 
     try:
-        register(sys.argv[1] if len(sys.argv) > 1 else None)
-        return _called()
+        return _called(application_of(sys.argv[1] if len(sys.argv) > 1 else None))
     except DoctorError as error:
         print_error(error)
         return error.code
@@ -98,10 +114,10 @@ def run() -> int:
         return _bug(error)
 
 
-def _called() -> int:
+def _called(application: typer.Typer) -> int:
     """Run the command and return its exit code, after flushing the output."""
     try:
-        app(standalone_mode=True)
+        application(standalone_mode=True)
     except SystemExit as stop:
         code = stop.code
     else:

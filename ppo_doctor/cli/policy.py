@@ -7,9 +7,8 @@ JSON report of an earlier run.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import date
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
@@ -17,8 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ppo_doctor.diagnosis.gate_result import FAIL_ON
 from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.opening import contents
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.toml_files import LARGEST, parse_toml
 from ppo_doctor.model.toml_schema import fail, validate
 from ppo_doctor.model.words import QUESTIONS, Severity
@@ -46,10 +47,10 @@ FIELDS: Mapping[str, Any] = {
 }
 DEFAULT_FAIL_ON = "high"
 STATISTICS = ("first", "last", "min", "max", "mean", "median")
-PERCENTILE = re.compile(r"p(\d{1,2}|100)\Z")
-_BUDGET = re.compile(r"\s*(\w+)\.(\w+)\s*(<=|>=|<|>)\s*([+-]?[\d.]+(?:[eE][+-]?\d+)?)\s*\Z")
+PERCENTILE = lazy_pattern(r"p(\d{1,2}|100)\Z")
+_BUDGET = lazy_pattern(r"\s*(\w+)\.(\w+)\s*(<=|>=|<|>)\s*([+-]?[\d.]+(?:[eE][+-]?\d+)?)\s*\Z")
 #: Any spelling of our table in a pyproject.toml. Every start looks for one, and parsing TOML is slow.
-_MAY_HOLD_OURS = re.compile(rb"""\btool\b["'\s.]*(?:ppo-doctor|\]|=)""")
+_MAY_HOLD_OURS = lazy_pattern(rb"""\btool\b["'\s.]*(?:ppo-doctor|\]|=)""")
 #: Versions of our reports that have what a baseline needs.
 READABLE = ("1", "2", "3")
 #: Bytes of a report; one of a thousand runs has some 50 MiB.
@@ -57,7 +58,7 @@ LARGEST_REPORT = 256 << 20
 REPORT_HINT = "write one with: ppo-doctor analyze RUN --format json -o main.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Budget:
     """A bound on one statistic of one metric."""
 
@@ -68,7 +69,7 @@ class Budget:
     bound: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Allowed:
     """A cause that may lead for now: why, and until which day (that day included)."""
 
@@ -81,7 +82,7 @@ class Allowed:
         return today > self.expires
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Policy:
     """Everything that a gate goes by; the defaults are those of `ppo-doctor gate` without any file."""
 
@@ -269,7 +270,7 @@ def _retuned(clause: Clause, wanted: Mapping[str, float], where: str) -> Clause:
     return replace(clause, **changed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KnownFault:
     """A cause that led, or a finding that made the run unhealthy, in the baseline."""
 
@@ -293,7 +294,7 @@ class KnownFault:
 KnownFaults: TypeAlias = Mapping[str, KnownFault]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Baseline:
     """The faults of earlier runs, by run."""
 

@@ -102,7 +102,7 @@ def run(
     duration: Annotated[str | None, typer.Option("--for", help="Let go after this time: 90s, 10m.")] = None,
     stop: Annotated[bool, typer.Option("--stop", help="End the script then; else it runs on.")] = False,
     out: Annotated[Path | None, typer.Option(help="Keep what is observed in this file.")] = None,
-    every: Annotated[int, typer.Option(min=0, help="Observe one of N updates; 0: 1, 2, 4, 8 …")] = 0,
+    every: Annotated[int, typer.Option(min=0, help="Observe one of N updates; 0: 1, 2, 8, 32 …")] = 0,
     memory: Annotated[str, typer.Option(help="Most memory for copies of values.")] = "256M",
     live: Annotated[bool, typer.Option("--live", help="Print a line for each observed update.")] = False,
     log: Annotated[list[Path] | None, typer.Option(help="A log of the script, judged with it. Repeatable.")] = None,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.run import CONDITION
 
 if TYPE_CHECKING:
@@ -35,13 +36,13 @@ MUCH = 0.25
 #: The most pieces of evidence of one finding that `brief` prints.
 MOST_SEEN = 3
 #: Matches a count of one that is followed by a plural.
-_ONE = re.compile(
+_ONE = lazy_pattern(
     r"(?<![\d.,–-])1 (?!of )(?:[a-z]+ )?"
     r"(?:deviation|epoch|error|median|metric|nat|rate|record|sample|step|token|update)s\b"
 )
 
 #: Matches what separates names in a formula such as "1 - frac_reward_zero_std".
-_JOINTS = re.compile(r",| [-+*/] ")
+_JOINTS = lazy_pattern(r",| [-+*/] ")
 
 
 class Parts(NamedTuple):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from types import MappingProxyType
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.patterns import lazy_pattern
 
 
 @frozen(kw_only=False)
@@ -274,7 +274,7 @@ _OF_SCRIPTS = (
 _COUNTS, _MOST = frozenset(("tokens", "steps", "epochs", "s", "1/s")), 2.0**53
 #: Deviations, norms, distances and ratios of probabilities cannot be negative. A learning rate, a coefficient or a KL
 #: estimate can, because of a fault of the run or of its estimator.
-_POSITIVE = re.compile(r"(_std|_var|_norm|_abs_max|_dev|_diff|_diff_max|ratio_mean|ratio_min|ratio_max)$")
+_POSITIVE = lazy_pattern(r"(_std|_var|_norm|_abs_max|_dev|_diff|_diff_max|ratio_mean|ratio_min|ratio_max)$")
 _WITHIN = MappingProxyType(
     {
         "explained_variance": (-math.inf, 1.0),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.run import CodePlace, SourceRef
 from ppo_doctor.model.words import PROOF_DB, RULED_OUT_DB, WORDS, ConfigValue, Operator, Severity, Status
 
@@ -164,7 +164,7 @@ class Weight:
 
 
 #: Form of `to` in a remedy.
-TARGET = re.compile(r"(?P<how>=|>=|<=|\*|/) (?P<value>\S+)")
+TARGET = lazy_pattern(r"(?P<how>=|>=|<=|\*|/) (?P<value>\S+)")
 
 
 @frozen

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -12,11 +11,12 @@ from typing import Any
 from ppo_doctor import __version__
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.opening import contents
+from ppo_doctor.model.patterns import lazy_pattern
 
 #: The most parts of a dotted key; for a key of 20,000 parts the parser needs ten seconds and 1.6 GB.
 MOST_PARTS = 100
 _PART = r"(?:[\w-]++|\"[^\"\n]*+\"|'[^'\n]*+')"
-_LONG_KEY = re.compile(rf"(?<![\w-])(?:{_PART}[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}")
+_LONG_KEY = lazy_pattern(rf"(?<![\w-])(?:{_PART}[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}")
 
 
 def loads(text: str) -> dict[str, Any]:

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+<<<<<<< HEAD
 from ppo_doctor.model.run import CodePlace, SourceRef
 from ppo_doctor.readers.console_base import Line
 from ppo_doctor.readers.console_messages import Exceptions
+=======
+from ppo_doctor.model.run import SourceRef
+>>>>>>> bbd9a32797e73fc302f83c96837e2bfc77683cc1
 from ppo_doctor.readers.pack import Packer, disguise
 from ppo_doctor.readers.table import EmbeddedConfig, ScriptPlaces
 from ppo_doctor.readers.values import Values, config_values
@@ -19,7 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ppo_doctor.readers import Item
+<<<<<<< HEAD
     from ppo_doctor.readers.notes import Ledger
+=======
+    from ppo_doctor.readers.console_messages import Exceptions
+>>>>>>> bbd9a32797e73fc302f83c96837e2bfc77683cc1
     from ppo_doctor.readers.source import Source
 
 #: A first record with one of these keys and no others is a configuration.
@@ -203,7 +211,7 @@ class _Reader:
         self._source = source
         self._values = Values(source.notes)
         #: a console that prints records as JSON may end in a traceback
-        self._exceptions = Exceptions(self)
+        self._exceptions: Exceptions | None = None
         #: key layouts that were searched for keys that occur twice
         self._seen: set[tuple[str, ...]] = set()
         #: the last line that failed, and why: only the end of the file tells whether it was cut off
@@ -230,7 +238,8 @@ class _Reader:
             self._source.notes.skip("the last line is cut off", self._failed[0])
             self._failed = None
         self._settle()
-        self._exceptions.finish()
+        if self._exceptions is not None:
+            self._exceptions.finish()
         if self._piece is not None and not self.configs.any:
             text = "a piece of a record; settings, or records before it, may be lost with the rest"
             self._source.notes.tell("piece", text, self._piece, kind="lost")
@@ -248,13 +257,23 @@ class _Reader:
             try:
                 record = self._lenient(line, number)
             except (ValueError, RecursionError) as error:
-                if not self._exceptions.take(Line(whole.decode("utf-8", "replace").rstrip("\r\n\0"), number)):
+                if not self._take_exception(whole, number):
                     self._fail(line, number, error)
                 return
         if isinstance(record, dict):
             self._take(record, number, line)
         else:
             self._source.notes.skip("not a JSON object", number)
+
+    def _take_exception(self, line: bytes, number: int) -> bool:
+        """Read a line of a traceback; return False for any other line."""
+        # Not at the top: these modules compile 20 expressions, and few logs have such a line.
+        from ppo_doctor.readers.console_base import Line
+        from ppo_doctor.readers.console_messages import Exceptions
+
+        if self._exceptions is None:
+            self._exceptions = Exceptions(self)
+        return self._exceptions.take(Line(line.decode("utf-8", "replace").rstrip("\r\n\0"), number))
 
     def _fail(self, line: bytes, number: int, error: ValueError | RecursionError) -> None:
         """Count a damaged line; before the first record it may have been the configuration."""

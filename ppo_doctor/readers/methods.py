@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ppo_doctor.model.patterns import lazy_pattern
+
 #: Methods outside the PPO family: the word for each in names of folders, files and columns, and its printed name.
 OTHERS = {
     "a2c": "A2C",
@@ -21,10 +23,10 @@ OTHERS = {
 }
 #: The printed name of every method of the PPO family.
 PPO = "PPO"
-_FAMILY = re.compile(r"ppo|grpo|rloo|dapo|gspo|reinforce(?:\+\+|[ _-]?(?:pp|plus))")
-_Q_LEARNING = re.compile(r"q[ _.-]?learning")
+_FAMILY = lazy_pattern(r"ppo|grpo|rloo|dapo|gspo|reinforce(?:\+\+|[ _-]?(?:pp|plus))")
+_Q_LEARNING = lazy_pattern(r"q[ _.-]?learning")
 
-_ANY = re.compile(f"{_FAMILY.pattern}|{_Q_LEARNING.pattern}|{'|'.join(OTHERS)}", re.IGNORECASE)
+_ANY = lazy_pattern(f"{_FAMILY.pattern}|{_Q_LEARNING.pattern}|{'|'.join(OTHERS)}", re.IGNORECASE)
 
 
 def may_name(text: str) -> bool:

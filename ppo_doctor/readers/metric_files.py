@@ -6,7 +6,6 @@ Sources: mlflow/store/tracking/file_store.py, torchrl/record/loggers/csv.py.
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.opening import plain_file
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.run import SourceRef
 from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.points import Points, within
@@ -36,7 +36,7 @@ _LONGEST_PARAMETER = 1 << 16
 _SUFFIX = ".csv"
 #: Number of CSV files of a folder whose first line is checked, and bytes read of each.
 _LOOKED_AT, _HEAD = 3, 256
-_LINE = re.compile(rb"\s*\d+(?:\.0*)?\s*,\s*(?:[-+]?[\d.]+(?:[eE][-+]?\d+)?|[-+]?inf|nan)\s*(?:\r?\n|\Z)")
+_LINE = lazy_pattern(rb"\s*\d+(?:\.0*)?\s*,\s*(?:[-+]?[\d.]+(?:[eE][-+]?\d+)?|[-+]?inf|nan)\s*(?:\r?\n|\Z)")
 #: Columns of the rows of a metric: time in s, value, step, tag, line.
 _TIME, _VALUE, _STEP, _TAG, _LINE_NUMBER = range(5)
 

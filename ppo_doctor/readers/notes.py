@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.run import Note, SourceRef
 from ppo_doctor.model.words import NoteEvent, NoteKind
 
@@ -18,11 +18,15 @@ WRITTEN_OUT = 20
 #: Limits of `Unread`: lines that are sorted into kinds, characters that define a kind, kinds that are remembered,
 #: fewest lines of a kind that is named, kinds that are named, and characters of a line that are shown.
 LOOKED_AT, LONGEST_KIND, MOST_KINDS, RECURS, MOST_NAMED, SHOWN = 20_000, 400, 256, 4, 5, 80
-_NUMBER = re.compile(r"[-+]?\d[\d.,:eE+-]*")
+_NUMBER = lazy_pattern(r"[-+]?\d[\d.,:eE+-]*")
 #: A progress bar, which holds no measurements: "40%|████      | 4/10 [00:12<00:18".
-_BAR = re.compile(r"\d%\|[^|]*\| *\d+/\d+ \[")
+_BAR = lazy_pattern(r"\d%\|[^|]*\| *\d+/\d+ \[")
 #: Parts of a line that may hold measurements: a name with a sign and a number, or a word and a decimal.
-_PAIR, _WORD, _DECIMAL = re.compile(r"[^\W\d]\w* ?[:=] ?[-+]?\d"), re.compile(r"[^\W\d]{2}"), re.compile(r"\d\.\d")
+_PAIR, _WORD, _DECIMAL = (
+    lazy_pattern(r"[^\W\d]\w* ?[:=] ?[-+]?\d"),
+    lazy_pattern(r"[^\W\d]{2}"),
+    lazy_pattern(r"\d\.\d"),
+)
 
 
 @dataclass(slots=True, repr=False, eq=False)

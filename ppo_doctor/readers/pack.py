@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections import Counter
 from sys import intern
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.readers.table import METHOD_KEYS, RUN_KEYS, SCIENTIFIC, Table
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ _MOST_LAYOUTS, _MOST_REMEMBERED = 4_096, 1 << 20
 _MOST_DECIMALS = 9
 #: Values with the same number of decimals that prove a format.
 _ENOUGH = 5
-_FIXED = re.compile(r"\s*[-+]?\d+(?:\.(\d+))?\s*(%)?\s*\Z")
-_HAS_DIGIT = re.compile(r"\d")
+_FIXED = lazy_pattern(r"\s*[-+]?\d+(?:\.(\d+))?\s*(%)?\s*\Z")
+_HAS_DIGIT = lazy_pattern(r"\d")
 
 
 class Layout:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.opening import plain_file
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.readers.values import parse
 
 #: Number of lines that are examined.
 _LINES = 60
-_ARRAY = re.compile(r"\[\s*(?:\{(?!\s*')|\[|\]\s*\Z|\Z)")
+_ARRAY = lazy_pattern(r"\[\s*(?:\{(?!\s*')|\[|\]\s*\Z|\Z)")
 #: A one-line document longer than the head: it begins with a list, or is the log of a Hugging Face trainer.
 _LONG_DOCUMENT = r'(?s)\{\s*"[^"]*"\s*:\s*(?:\[|\{"0":)|\{"0":|\{.*"log_history"\s*:\s*\['
 #: An unmistakable column name, for files that consist of a header only.

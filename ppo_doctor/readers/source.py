@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 import io
-import re
 import sys
 import zlib
 from importlib import import_module
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.opening import opened, plain_file
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.readers.notes import Ledger
 from ppo_doctor.readers.sniffing import sniff_binary
 
@@ -34,7 +33,7 @@ _BLANK = b"\0\r\n"
 #: Fewer NULs or blank bytes than this are not worth a note.
 _LEAST_NULS = 16
 #: A crash of the machine leaves NULs where the end of a file had not reached the disk.
-NULS = re.compile(rb"\0{%d,}" % _LEAST_NULS)
+NULS = lazy_pattern(rb"\0{%d,}" % _LEAST_NULS)
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _BOMS = (
@@ -231,6 +230,8 @@ class Source:
             return blocks
         feed = io.BufferedReader(_Feed(blocks))
         if first.startswith(_GZIP):
+            import gzip  # not at the top: few logs are compressed
+
             return self._decompressed(gzip.GzipFile(fileobj=feed).read1, (OSError, zlib.error))
         return self._decompressed(*_zstd(feed, self.path))
 

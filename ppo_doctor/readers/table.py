@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from ppo_doctor.model.run import CodePlace, FloatArray, IntArray, SourceRef
@@ -24,7 +24,7 @@ RUN_KEYS = ("run", "run_id", "run_name", "seed", "exp_name", "experiment", "tria
 METHOD_KEYS = ("algo", "algorithm", "method", "alg")
 SECTION = "section of a method"
 #: The name of a column in a table without a header.
-NUMBERED = re.compile(r"column_(\d+)")
+NUMBERED = lazy_pattern(r"column_(\d+)")
 
 
 @frozen(eq=False)
@@ -72,7 +72,7 @@ def numbered_columns(keys: Iterable[str]) -> int:
 
 
 #: A name that ends in a number, as of one of several environments, workers or agents that take turns.
-_ONE_OF_SEVERAL = re.compile(r"(.*\w)[ _./-](\d{1,4})")
+_ONE_OF_SEVERAL = lazy_pattern(r"(.*\w)[ _./-](\d{1,4})")
 
 
 def of_several(tables: Iterable[Table]) -> list[Table]:

@@ -8,6 +8,7 @@ from collections import Counter
 from math import inf, isinf, log, nan
 from typing import TYPE_CHECKING, Any
 
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.trainers.phrases import CLOCKS, PLANNED
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ SCALED = rf"[%‰]|(?:(?<! )|(?!\w+[ \t:=]{{1,3}}[-+.]?\d))(?:{_WORDY})\b|(?<! )
 _MEASURED = r"([-+]?(?:\d++(?:,\d{3})*+(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?) ?([%‰\w]{0,9})\Z"
 _OF_TOTAL = r"(\d+) ?/ ?(\d+)\Z"
 #: Names whose list of two numbers holds the minimum and the maximum.
-_RANGE = re.compile(r"(?<![a-z])(?:range|span|min_?max|bounds|extremes|interval)(?![a-z])", re.IGNORECASE)
+_RANGE = lazy_pattern(r"(?<![a-z])(?:range|span|min_?max|bounds|extremes|interval)(?![a-z])", re.IGNORECASE)
 #: Keys of objects that only wrap the metrics of a record (verl's file logger, ROLL).
 _WRAPPERS = frozenset({"data", "metrics"})
 #: Objects nested deeper are not read.
@@ -107,10 +108,13 @@ class Values:
         """Return the numbers and the texts of a record, nested keys joined by a slash."""
         numbers: dict[str, float] = {}
         texts: dict[str, str] = {}
-        if any(value.__class__ is list and _RANGE.search(key) for key, value in record.items()):
+        kinds = set(map(type, record.values()))
+        if list in kinds and any(value.__class__ is list and _RANGE.search(key) for key, value in record.items()):
             record = dict(each for item in record.items() for each in _bounds(*item))
-        nested = any(value.__class__ is dict for value in record.values())
-        for key, raw in self._leaves(record, line) if nested else record.items():
+        for key, raw in self._leaves(record, line) if dict in kinds else record.items():
+            if isinstance(raw, float) and key not in numbers and key not in texts:  # most cells of most logs
+                numbers[key] = raw
+                continue
             if raw is None:
                 continue
             value = raw if isinstance(raw, float) else self.of_scalar(key, raw, line)
@@ -161,7 +165,7 @@ class Values:
         )
 
     def _dressed(self, key: str, text: str, line: int) -> float | str | None:
-        if len(text) > LONGEST_TEXT:  # no number, and costly to search
+        if text.isalpha() or len(text) > LONGEST_TEXT:  # no number, and costly to search
             return text
         match = re.match(_MEASURED, text)
         if match and (match[2] in _UNITS or ("," in match[1] and not match[2])):
@@ -217,8 +221,8 @@ def config_values(node: Mapping[str, Any]) -> dict[str, ConfigValue]:
     return settings
 
 
-_SETTING_ROW = re.compile(r"\s*\|(?P<key>[^|]+)\|(?P<value>.*)\|\s*\Z")
-_SETTING_LINE = re.compile(r"(?P<indent>[ \t]*)(?P<key>[\w./-]+):(?:[ \t]+(?P<value>.*))?\Z")
+_SETTING_ROW = lazy_pattern(r"\s*\|(?P<key>[^|]+)\|(?P<value>.*)\|\s*\Z")
+_SETTING_LINE = lazy_pattern(r"(?P<indent>[ \t]*)(?P<key>[\w./-]+):(?:[ \t]+(?P<value>.*))?\Z")
 _SETTING_WORDS: dict[str, ConfigValue] = {"true": True, "false": False, "none": None, "null": None}
 #: The rest of a longer text is not read.
 _LONGEST_SETTINGS = 1 << 20

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from html import escape
 from os import fspath
 from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING
 from unicodedata import category
+
+from ppo_doctor.model.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,12 +73,12 @@ def _escape(character: str) -> str:
 
 
 #: Characters that start inline markup, HTML, a table cell or mathematics in Markdown.
-_ACTIVE = re.compile(r"[\\`*_\[\]<>|~#$!&]")
+_ACTIVE = lazy_pattern(r"[\\`*_\[\]<>|~#$!&]")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 #: Matches what GitHub turns into mentions, issue links and bare links, even after a backslash.
-_AUTOLINK = re.compile(r"@(?=\w)|#(?=\d)|(?<=[a-zA-Z]):(?=//)|\bwww(?=\.)|\bGH(?=-\d)", re.IGNORECASE)
+_AUTOLINK = lazy_pattern(r"@(?=\w)|#(?=\d)|(?<=[a-zA-Z]):(?=//)|\bwww(?=\.)|\bGH(?=-\d)", re.IGNORECASE)
 #: Matches what opens a list or a heading at the start of a line.
-_BLOCK = re.compile(r"(?:[-+=]|\d+[.)])")
+_BLOCK = lazy_pattern(r"(?:[-+=]|\d+[.)])")
 #: An invisible character that prevents a link.
 _NOTHING = "&#8203;"
 
@@ -89,6 +90,8 @@ def md(text: str) -> str:
 
 def md_html(text: str) -> str:
     """Return untrusted text for a line of HTML within Markdown, where a backslash does not escape."""
+    from html import escape  # a fiftieth of a short diagnosis, and only Markdown needs it
+
     return _inline(prose(text), escape)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.model.arrays import distinct, median
 from ppo_doctor.model.evidence import drawn
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.words import OUTCOMES
@@ -145,7 +146,7 @@ def _equal(one: Series, other: Series) -> bool:
 def _steps(chosen: Sequence[Series]) -> IntArray:
     """Return the steps of all metrics, beginning where every metric is logged if few steps are lost by that."""
     axes = {id(series.axis): series.axis for series in chosen}
-    steps: IntArray = np.unique(np.concatenate([axis.steps for axis in axes.values()]))
+    steps: IntArray = distinct(np.concatenate([axis.steps for axis in axes.values()]))
     common = steps[steps >= max(int(axis.steps[0]) for axis in axes.values())]
     return common if len(common) >= MOST_OF_THE_RUN * len(steps) else steps
 
@@ -310,6 +311,6 @@ def _growth(series: Series, step: int) -> Iterable[tuple[float, Trend]]:
     before = np.abs(series.values[(series.axis.steps < step) & np.isfinite(series.values)])
     if len(before) < LAST + EARLIER:
         return
-    usual, last = float(np.median(before[:-LAST])), float(before[-LAST:].max())
+    usual, last = median(before[:-LAST]), float(before[-LAST:].max())
     if last >= GREW * usual > 0:
         yield last / usual, Trend(word=series.name, key=series.raw, first=usual, last=last)

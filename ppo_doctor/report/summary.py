@@ -5,7 +5,6 @@ Text from logs and rules is not escaped here; each report escapes it for its for
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from os.path import commonprefix
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.model.evidence import became, brief, gone, number, says
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.rules import Remedy
 from ppo_doctor.model.run import SourceRef
 from ppo_doctor.model.words import ASKED, QUESTIONS, Severity
@@ -40,7 +40,7 @@ TO_GAIN = "whether more can be earned (say how much is good with --target-return
 #: Paths up to this length are never shortened.
 SHORT_ENOUGH = 32
 #: Matches a statistic that is a sentence with a number.
-_NUMBER = re.compile(r" .*\d")
+_NUMBER = lazy_pattern(r" .*\d")
 
 
 @frozen

@@ -13,6 +13,7 @@ import numpy as np
 
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.metrics import METRICS
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.run import Note, SourceRef
 from ppo_doctor.readers.methods import PPO, method_of, of_family
 from ppo_doctor.readers.table import RUN_KEYS
@@ -57,7 +58,7 @@ MOST_STEPS = 10_000
 #: In a log with these metrics of updates, "steps" that do not grow are optimizer steps up to this many.
 STEPS, FEW_STEPS, OF_UPDATES = "steps", 100, frozenset({"approx_kl", "clip_fraction"})
 #: Words in names of constraints of the task.
-_COST = re.compile(r"cost|constraint|violation", re.IGNORECASE)
+_COST = lazy_pattern(r"cost|constraint|violation", re.IGNORECASE)
 #: Columns of trackers and readers that are no metrics.
 _NEVER_ASKED = frozenset({*RUN_KEYS, *aliases.CLOCKS, *BOOKKEEPING})
 

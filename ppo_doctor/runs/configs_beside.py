@@ -16,6 +16,7 @@ from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.evidence import number
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.opening import plain_file
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.run import Note, Setting, SourceRef
 from ppo_doctor.trainers import configuration
 from ppo_doctor.trainers.config_files import COMMANDS, fenced_settings, is_model, known_settings, read_config
@@ -51,12 +52,12 @@ KNOWN = (
 )
 _NAMES = frozenset(Path(name).name for name in KNOWN)
 #: Other names of possible configurations. A JSON file needs a word for settings in its name: most are other logs.
-OTHERS = re.compile(r".*\.(ya?ml|toml|sh|py)|.*(config|args|param).*\.(json|txt)", re.IGNORECASE)
+OTHERS = lazy_pattern(r".*\.(ya?ml|toml|sh|py)|.*(config|args|param).*\.(json|txt)", re.IGNORECASE)
 MOST_OTHERS = 10
 #: Files of settings that never configure a training run.
 NEVER = ("ppo-doctor.toml", "pyproject.toml")
 #: Words for settings in the name of a file.
-_WORD = re.compile(
+_WORD = lazy_pattern(
     r"(?:^|[\W_]|(?<=[a-z]))(?:config|configuration|conf|cfg|args|arguments|params|parameters|hparams|hyper\w*|settings)"
     r"(?:$|[\W_\d])",
     re.IGNORECASE,
@@ -87,7 +88,7 @@ BEYOND = 1.1
 #: Settings that let a trainer raise its learning rate above the configured one.
 MOVES_RATE = frozenset({"desired_kl", "kl_target"})
 #: Names of environments as registries write them.
-_ENVIRONMENT = re.compile(r"(?<![A-Za-z0-9])([A-Z][A-Za-z0-9]+(?:-[A-Za-z0-9]+)*-v\d+)(?![A-Za-z0-9])")
+_ENVIRONMENT = lazy_pattern(r"(?<![A-Za-z0-9])([A-Z][A-Za-z0-9]+(?:-[A-Za-z0-9]+)*-v\d+)(?![A-Za-z0-9])")
 _RUN_NAMES = frozenset({"run_name", "exp_name", "experiment_name"})
 _NAMED_ENVIRONMENT = frozenset({"env", "env_id", "env_name", "environment", "gym_id", "task", "env.id", "env.name"})
 

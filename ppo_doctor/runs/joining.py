@@ -12,6 +12,7 @@ import numpy as np
 
 from ppo_doctor.model.arrays import distinct, median
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.readers.table import numbered_columns, renamed
 from ppo_doctor.runs.layouts import role_of
 from ppo_doctor.runs.log import Log
@@ -168,7 +169,7 @@ def joined(logs: Sequence[Log], framework: str | None, *, together: bool) -> lis
 
 #: Files of one record each that make a run, and words before a number that count runs, and not records.
 FEWEST_FILES = 3
-_OF_ANOTHER = re.compile(r"(seed|run|trial|fold|rank|worker|exp|experiment|job|agent|version)[ _.-]*$", re.I)
+_OF_ANOTHER = lazy_pattern(r"(seed|run|trial|fold|rank|worker|exp|experiment|job|agent|version)[ _.-]*$", re.I)
 
 
 def _one_record_each(logs: Sequence[Log]) -> list[Log]:

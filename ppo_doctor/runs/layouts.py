@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.readers.metric_files import is_csv_run, is_mlflow_run
 
 #: What a file probably is. `log`: it has the name of a trainer's log; `text`: it may be a log; `console`: it may be the
@@ -52,12 +53,12 @@ DOUBTFUL = (".json", ".txt", ".dat", ".out", ".gz", ".zst")
 NOTEBOOK = ".ipynb"
 #: Suffixes of pages of text, and the names of those that describe a project.
 PAGES = (".md", ".markdown")
-_OF_A_PROJECT = re.compile(
+_OF_A_PROJECT = lazy_pattern(
     r"(?:readme|licen[cs]e|changelog|contributing|code_of_conduct|security|authors|citation|model_?card)\b.*", re.I
 )
-TELLING = re.compile(r"log|metric|histor|progress|result|train|stat|loss|reward|scalar|record|output|run|step", re.I)
+TELLING = lazy_pattern(r"log|metric|histor|progress|result|train|stat|loss|reward|scalar|record|output|run|step", re.I)
 #: Names of files in run folders that are no logs.
-NOT_LOGS = re.compile(
+NOT_LOGS = lazy_pattern(
     r"requirements.*\.txt|evaluations\.csv|.*metadata\.json|.*summary\.json|timers\.json"
     r"|training_status\.json|player(-\d+)?\.log|debug(-core|-internal)?\.log"
     r"|ppo-doctor\.toml|pyproject\.toml"
@@ -66,10 +67,10 @@ NOT_LOGS = re.compile(
     re.I,
 )
 #: "monitor.csv", "0.monitor.csv", "env_3.monitor.csv"
-_MONITOR = re.compile(r"(.*[._-])?monitor\.csv", re.I)
+_MONITOR = lazy_pattern(r"(.*[._-])?monitor\.csv", re.I)
 CONFIG_NAMES = ("config.json", "args.json", "params.json", "hparams.json", "hyperparameters.json", "training_args.bin")
 #: Names of JSON files of settings: they contain one of these words.
-CONFIG_WORD = re.compile(
+CONFIG_WORD = lazy_pattern(
     r"(?:.*[ ._-])?(?:config|configs|configuration|cfg|args|arguments|hparams|hyper_?params|hyper_?parameters|settings)"
     r"(?:[ ._-].*)?\.json",
     re.I,
@@ -84,9 +85,9 @@ DUMPS = (".pt", ".pth", ".ckpt", ".safetensors", ".npz", ".npy", ".distcp")
 #: Suffixes of tensors and of other things: such a file is read as a dump only if it is named itself.
 NAMED_DUMPS = (".bin", ".idx")
 #: Samples, one per line, which NeMo-RL writes for each step.
-SAMPLES = re.compile(r"train_data_step\d+\.jsonl")
+SAMPLES = lazy_pattern(r"train_data_step\d+\.jsonl")
 #: TRL's completions: read as samples if they are named, as a part of the log in the folder of a run.
-COMPLETIONS = re.compile(r"completions_\d+\.parquet")
+COMPLETIONS = lazy_pattern(r"completions_\d+\.parquet")
 
 
 def role_of(path: Path) -> Role:
@@ -152,8 +153,10 @@ def is_project_page(path: Path) -> bool:
 
 def is_config(path: Path) -> bool:
     """Return whether a file has the name of a configuration."""
-    named = path.name.lower() in CONFIG_NAMES or CONFIG_WORD.fullmatch(path.name) is not None
-    return named or path.suffix.lower() in CONFIG_SUFFIXES
+    suffix = path.suffix.lower()
+    if suffix == ".json" and CONFIG_WORD.fullmatch(path.name):
+        return True
+    return suffix in CONFIG_SUFFIXES or path.name.lower() in CONFIG_NAMES
 
 
 def is_script(path: Path) -> bool:
@@ -266,7 +269,7 @@ MOST_TEXTS = 50
 MOST_TABLES = 500
 #: Bytes of console text that are read beside another log of the same run.
 LARGEST_COPY = 64 << 20
-_WANDB_RUN = re.compile(r"(?:offline-)?run-\d{8}_\d{6}-(?P<id>.+)")
+_WANDB_RUN = lazy_pattern(r"(?:offline-)?run-\d{8}_\d{6}-(?P<id>.+)")
 
 
 @frozen

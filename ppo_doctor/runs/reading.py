@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor import readers
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.run import Note, SourceRef
 from ppo_doctor.readers.table import (
     RUN_KEYS,
@@ -51,24 +52,24 @@ COLUMNS = frozenset({RETURN, LENGTH, SECONDS})
 #: The added column of environment steps, and the setting with the start of the clock.
 STEP, START = "step", "t_start"
 #: "kl*1e3", "kl_x1000": the numbers are a multiple of the quantity.
-_TIMES = re.compile(
+_TIMES = lazy_pattern(
     r"[ _]?[(\[]?(?:(?<![A-Za-z\d])x|[×*·⋅]) ?(?:(10{2,8}|1k)|1e\+?(\d)|10\^\+?(\d))[)\]]?\Z", re.IGNORECASE
 )
 #: "lr [1e-4]", "lr ×10^-4": the numbers are in this unit.
-_SMALL = re.compile(r" ?(?:[(\[](?:[x×*·⋅] ?)?|[×*·⋅] ?)(?:1e|10\^)-(\d)[)\]]?\Z", re.IGNORECASE)
+_SMALL = lazy_pattern(r" ?(?:[(\[](?:[x×*·⋅] ?)?|[×*·⋅] ?)(?:1e|10\^)-(\d)[)\]]?\Z", re.IGNORECASE)
 #: Names of counts after a prefix for thousands or millions: "ksteps", "M_frames".
 _COUNTED = r"(?:env_?)?(?:time)?(?:steps?|fr(?:ames?)?|ticks?|samples?|interactions?)\Z"
 #: Prefixes of units and their powers of 10. A Greek mu after Greek letters is not one: it may be a mean.
 _PREFIXES = (
-    (re.compile(r"[ _]?[(\[]\u00b5[)\]]\Z|(?<=[A-Za-z])[ _]?[(\[]\u03bc[)\]]\Z"), -6),
-    (re.compile(r"(?:(?<=\blr)|(?<=\beta)|(?<=rate)|(?<=alpha))_(?:u|mu|micro)\Z", re.IGNORECASE), -6),
-    (re.compile(r"[ _]?[(\[]‰[)\]]\Z|[ _]?[(\[]?(?<![a-z])milli(?![a-z])[)\]]?"), -3),
-    (re.compile(r"(?<![a-z])(?:m|milli_?)(?=(?:nat|bit)s?(?![a-z]))"), -3),
-    (re.compile(r"(?<![a-z])(?:[\u00b5\u03bcu]|micro_?)(?=(?:nat|bit)s?(?![a-z]))"), -6),
-    (re.compile(r"(?<=[a-z])(?:Milli|_milli)(?![a-z])|(?<=[A-Za-z])_(?:e3|pm|permille|promille)\Z"), -3),
-    (re.compile(r"(?<=[A-Za-z])_(?:e6|ppm)\Z|(?<=[a-z])Ppm\Z"), -6),
-    (re.compile(rf"[ _]?[(\[]k[)\]]\Z|(?<![A-Za-z])k_?(?={_COUNTED})"), 3),
-    (re.compile(rf"[ _]?[(\[]M[)\]]\Z|(?<![A-Za-z])M_?(?={_COUNTED})"), 6),
+    (lazy_pattern(r"[ _]?[(\[]\u00b5[)\]]\Z|(?<=[A-Za-z])[ _]?[(\[]\u03bc[)\]]\Z"), -6),
+    (lazy_pattern(r"(?:(?<=\blr)|(?<=\beta)|(?<=rate)|(?<=alpha))_(?:u|mu|micro)\Z", re.IGNORECASE), -6),
+    (lazy_pattern(r"[ _]?[(\[]‰[)\]]\Z|[ _]?[(\[]?(?<![a-z])milli(?![a-z])[)\]]?"), -3),
+    (lazy_pattern(r"(?<![a-z])(?:m|milli_?)(?=(?:nat|bit)s?(?![a-z]))"), -3),
+    (lazy_pattern(r"(?<![a-z])(?:[\u00b5\u03bcu]|micro_?)(?=(?:nat|bit)s?(?![a-z]))"), -6),
+    (lazy_pattern(r"(?<=[a-z])(?:Milli|_milli)(?![a-z])|(?<=[A-Za-z])_(?:e3|pm|permille|promille)\Z"), -3),
+    (lazy_pattern(r"(?<=[A-Za-z])_(?:e6|ppm)\Z|(?<=[a-z])Ppm\Z"), -6),
+    (lazy_pattern(rf"[ _]?[(\[]k[)\]]\Z|(?<![A-Za-z])k_?(?={_COUNTED})"), 3),
+    (lazy_pattern(rf"[ _]?[(\[]M[)\]]\Z|(?<![A-Za-z])M_?(?={_COUNTED})"), 6),
 )
 
 
@@ -169,9 +170,10 @@ def _cells(table: Table) -> dict[str, ConfigValue]:
 @lru_cache(maxsize=1 << 12)
 def name_and_power(key: str) -> tuple[str, int]:
     """Return a column name without the factor in it, and the power of 10 to multiply its numbers by."""
-    if found := _TIMES.search(key):
+    has_one = "1" in key  # as all factors of `_TIMES` and `_SMALL` have
+    if has_one and (found := _TIMES.search(key)):
         power = -(round(log10(int(found[1].lower().replace("k", "000")))) if found[1] else int(found[2] or found[3]))
-    elif found := _SMALL.search(key):
+    elif has_one and (found := _SMALL.search(key)):
         power = -int(found[1])
     else:
         found, power = next(((m, power) for sign, power in _PREFIXES if (m := sign.search(key))), (None, 0))

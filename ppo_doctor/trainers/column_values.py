@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.model.arrays import beside, distinct, finite_of
+from ppo_doctor.model.arrays import beside, distinct, finite_of, median
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.run import Fact, Note, Series, SourceRef
 from ppo_doctor.model.words import OUTCOMES
 from ppo_doctor.trainers.units import in_own_units
@@ -139,7 +140,7 @@ _RATIO, _ERROR = (
 )
 _FIRST = r"(?:0|first|start|pre|init|mb0|before)"
 #: "w_err0", "rho_start", "ratio_first_dev", "first_ratio_err", "q0_prom", "lp_gap0" (a mean log-ratio)
-_NAMED = re.compile(
+_NAMED = lazy_pattern(
     rf"\|?(?:{_RATIO}_?(?:{_ERROR}_?)?{_FIRST}|{_FIRST}_?{_RATIO})(?:_?{_ERROR}|-1)?\|?(?:_(?:pct|prom|milli|e3))?",
     re.IGNORECASE,
 )
@@ -188,7 +189,7 @@ FIRST = 3
 #: Least factor by which a distance grows from the start of a run to its last third; a KL per update rather falls.
 GROWN = 4
 #: Words in names of a KL between two updates.
-_OF_UPDATES = re.compile(r"approx|old|ppo", re.IGNORECASE)
+_OF_UPDATES = lazy_pattern(r"approx|old|ppo", re.IGNORECASE)
 #: Least entropy of an untrained policy in nats; two actions have ln 2 = 0.69. With a usual coefficient of at most 0.1,
 #: an entropy loss is smaller.
 FRESH = 0.6
@@ -288,7 +289,7 @@ def _is_bound(kl: Series) -> bool:
 def _entropy(loss: Series) -> Series | None:
     """Return an entropy loss as an entropy if it has no coefficient, by its size at the start; else None."""
     start = loss.values[np.isfinite(loss.values)][:FIRST]
-    if not len(start) or abs(np.median(start)) < FRESH or len(set(np.sign(start))) > 1:
+    if not len(start) or abs(median(start)) < FRESH or len(set(np.sign(start))) > 1:
         return None
     sign = float(np.sign(start[0]))
     says = f"{abs(start[0]):.3g} at the start is that of a fresh policy, without a coefficient"
@@ -307,7 +308,7 @@ def _to_reference(kl: Series, *, groups: bool) -> Series | None:
     third = (len(values) - begins) // 3
     if third < FIRST or not 0 < begins <= third or values[:begins].any() or not values[begins:].all():
         return None
-    first, last = (float(np.median(part)) for part in (values[begins : begins + third], values[-third:]))
+    first, last = (median(part) for part in (values[begins : begins + third], values[-third:]))
     least = 1 if groups and not _OF_UPDATES.search(kl.raw) else GROWN
     grown = last > least * first > 0
     return replace(kl, name="ref_kl", says="it is 0 at first and grows from there") if grown else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.opening import plain_file
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.run import SourceRef
 from ppo_doctor.trainers import detection
 from ppo_doctor.trainers.config_formats import UnreadableError, Written, followed, line_of, parse
@@ -40,7 +41,7 @@ _LANGUAGES = {
     **dict.fromkeys(("bash", "sh", "shell"), ".sh"),
     **{language: f".{language}" for language in ("json", "toml")},
 }
-_FENCED = re.compile(rf"^```({'|'.join(_LANGUAGES)})[^\S\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL | re.IGNORECASE)
+_FENCED = lazy_pattern(rf"^```({'|'.join(_LANGUAGES)})[^\S\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL | re.IGNORECASE)
 MOST_BLOCKS = 20
 
 
@@ -179,7 +180,7 @@ CONSOLES, REPEATED = (".txt", ".log", ".out", ""), 5
 #: Text that occurs in the output of failed programs and never in settings.
 TRACEBACK = "Traceback (most recent call last)"
 #: A name and its separator, after a prefix of the console such as "(TaskRunner pid=5512)" or "[train]".
-_NAMED = re.compile(r"\s*(?:[(\[][^)\]\n]{0,80}[)\]]\s*)*([A-Za-z][\w./ -]{0,60}?)\s*[:=]")
+_NAMED = lazy_pattern(r"\s*(?:[(\[][^)\]\n]{0,80}[)\]]\s*)*([A-Za-z][\w./ -]{0,60}?)\s*[:=]")
 
 
 def holds_settings(path: Path) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.literals import python_literal
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.toml_files import loads
 
 if TYPE_CHECKING:
@@ -21,12 +23,12 @@ SCRIPTS = (".py",)
 #: Keys whose lines are kept.
 MOST_LINES = 20_000
 _WORDS: Mapping[str, Scalar] = {"true": True, "false": False, "none": None, "null": None}
-_REFERENCE = re.compile(r"\$\{(?:oc\.select:)?(?P<key>[A-Za-z_][\w.]*)(?:,(?P<otherwise>[^{}]*))?\}\Z")
+_REFERENCE = lazy_pattern(r"\$\{(?:oc\.select:)?(?P<key>[A-Za-z_][\w.]*)(?:,(?P<otherwise>[^{}]*))?\}\Z")
 #: References to references are followed this far.
 _FARTHEST = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Written:
     """Settings, nested as in the file.
 
@@ -129,7 +131,7 @@ def _followed(value: Scalar, flat: Mapping[str, Scalar]) -> Scalar:
     return value
 
 
-_SIGN = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[{}\[\](),:]|\n')
+_SIGN = lazy_pattern(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[{}\[\](),:]|\n')
 
 
 def read_json(text: str) -> Written:
@@ -173,9 +175,9 @@ def _keys_of_objects(text: str, line: int) -> Iterator[tuple[str, int]]:
             string = pending = None
 
 
-_TABLE = re.compile(r"\s*\[(?P<name>[^\[\]]+)\]\s*(?:#.*)?\Z")
-_LIST = re.compile(r"\s*\[\[")
-_KEY = re.compile(r"\s*(?P<key>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
+_TABLE = lazy_pattern(r"\s*\[(?P<name>[^\[\]]+)\]\s*(?:#.*)?\Z")
+_LIST = lazy_pattern(r"\s*\[\[")
+_KEY = lazy_pattern(r"\s*(?P<key>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
 _QUOTES = ('"""', "'''")
 
 
@@ -211,7 +213,7 @@ MOST_NODES, MOST_UNFOLDED = 20_000, 100_000
 #: What PyYAML raises for a value that does not fit its tag, such as `!!bool "x"` or a 13th month.
 _OF_CONSTRUCTORS = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError)
 #: YAML 1.1 reads `1e-6` as a word because it has no point; in YAML 1.2 it is a number.
-_EXPONENT = re.compile(r"[-+]?(?:\d+|\d*\.\d+|\d+\.)[eE][-+]?\d+\Z")
+_EXPONENT = lazy_pattern(r"[-+]?(?:\d+|\d*\.\d+|\d+\.)[eE][-+]?\d+\Z")
 
 
 def read_yaml(text: str) -> Written:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.run import Setting, SourceRef
 from ppo_doctor.model.words import ConfigValue
 from ppo_doctor.trainers.config_formats import parse_value
@@ -116,7 +117,7 @@ def flatten(raw: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[st
     return flat
 
 
-_TWO_NUMBERS = re.compile(r"[(\[]\s*([\d.eE+-]{1,24})\s*,\s*([\d.eE+-]{1,24})\s*,?\s*[)\]]")
+_TWO_NUMBERS = lazy_pattern(r"[(\[]\s*([\d.eE+-]{1,24})\s*,\s*([\d.eE+-]{1,24})\s*,?\s*[)\]]")
 
 
 def _betas(value: object) -> tuple[int | float, ...]:

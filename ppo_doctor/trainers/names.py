@@ -14,6 +14,7 @@ from itertools import combinations, product
 from itertools import count as count_from
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.trainers.phrases import (
     ARRAYS,
     CLOCKS,
@@ -69,11 +70,11 @@ class Name:
 
 
 _Meaning = tuple[frozenset[str], tuple[str, ...]]
-_REMARK = re.compile(r"@\w+$|(?<=[a-z])_v\d+$|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
-_SEPARATOR = re.compile(r"[/|:.@>\\]|__")
-CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_REMARK = lazy_pattern(r"@\w+$|(?<=[a-z])_v\d+$|\[[^]]*\]|\{[^}]*\}|<[^>]*>")
+_SEPARATOR = lazy_pattern(r"[/|:.@>\\]|__")
+CAMEL = lazy_pattern(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 #: A word; digits are ignored except in estimators such as k3 and in Adam's betas.
-_WORD = re.compile(r"(?:k[123]|beta[12])(?![a-z0-9])|[a-z]+")
+_WORD = lazy_pattern(r"(?:k[123]|beta[12])(?![a-z0-9])|[a-z]+")
 
 
 @lru_cache(maxsize=1 << 16)
@@ -191,7 +192,7 @@ _CRITICS = frozenset({"critic", "value"})
 _NEVER_EVALUATED = ("ratio_", "advantages_", "explained_variance", "values_", "value_clip_", "masked_")
 #: Group that does not add a concept to names other than the losses.
 _NO_TERM = frozenset({"loss"})
-_PRODUCT = re.compile(r"\A[^\W\d_]{1,6} ?[*·×] ?(?=[^\W\d])")  # "beta*KL"
+_PRODUCT = lazy_pattern(r"\A[^\W\d_]{1,6} ?[*·×] ?(?=[^\W\d])")  # "beta*KL"
 
 
 @lru_cache(maxsize=1 << 16)
@@ -285,7 +286,7 @@ def role_of(key: str, *, loosely: bool = False) -> str | None:
     return roles[0] or (ordinal if ordinal in ORDINALS else None)
 
 
-_SYMBOL = re.compile(rf"(?<![A-Za-z])[{''.join(SYMBOLS)}](?![A-Za-z])")
+_SYMBOL = lazy_pattern(rf"(?<![A-Za-z])[{''.join(SYMBOLS)}](?![A-Za-z])")
 
 
 def setting_of(key: str) -> str | None:
@@ -338,7 +339,7 @@ def of_language(keys: Iterable[str]) -> bool:
 
 
 #: Methods that train language models on groups of answers.
-_GROUP_METHOD = re.compile(r"grpo|rloo", re.IGNORECASE)
+_GROUP_METHOD = lazy_pattern(r"grpo|rloo", re.IGNORECASE)
 
 
 def _names_reference(name: Name) -> bool:
@@ -410,7 +411,7 @@ def _of_policy(key: str) -> int:
 
 
 #: A number that distinguishes columns of one quantity: of a worker, a rank, an agent, an environment.
-_NUMBER = re.compile(
+_NUMBER = lazy_pattern(
     r"(?<![A-Za-z0-9])((?:worker|rank|agent|env|actor|player|learner|device|gpu)?)(\d{1,4})(?![A-Za-z0-9])"
 )
 #: End of a metric → how several columns of it are combined; other metrics are averaged.

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from ppo_doctor.model.patterns import lazy_pattern
+
 #: Meanings of single capital letters in names of arrays, as in papers.
 SYMBOLS: Mapping[str, str] = {"A": "advantage", "V": "value", "G": "return", "H": "entropy"}
 
@@ -60,11 +62,11 @@ OPEN_ARRAYS: Mapping[str, str] = {
 }
 
 #: Axes at the end of an array's name, a capital letter each: "values_BT" is batch by time.
-SHAPE = re.compile(r"(?<=[a-z])_[BDGLNST]{1,4}$")
+SHAPE = lazy_pattern(r"(?<=[a-z])_[BDGLNST]{1,4}$")
 #: Roles that number something, and the concepts that their names may have in addition.
 ORDINALS = frozenset({"step", "update", "epoch", "minibatch", "group"})
 COUNTED = frozenset({"id", "new"})
-NUMBERED = re.compile(r"^n(?=_)(?!.*s$)|(?<=_)(i|no|nr|num|number)$|(?<=step_)count$|(?<=update_)count$", re.I)
+NUMBERED = lazy_pattern(r"^n(?=_)(?!.*s$)|(?<=_)(i|no|nr|num|number)$|(?<=step_)count$|(?<=update_)count$", re.I)
 
 
 #: Setting → phrases.

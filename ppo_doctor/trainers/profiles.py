@@ -11,11 +11,12 @@ from os.path import commonprefix
 from typing import Any
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.words import KeyUse
 from ppo_doctor.trainers.names import is_statistic, of_machine
 
 #: Characters that a tensorboardX writer replaces in tags: "Loss / Policy loss" becomes "Loss_/_Policy_loss".
-_NOT_IN_TAGS = re.compile(r"[^-/\w.*]")
+_NOT_IN_TAGS = lazy_pattern(r"[^-/\w.*]")
 
 
 @lru_cache(maxsize=2048)
@@ -54,7 +55,13 @@ class Keys:
 
     def has(self, pattern: str) -> bool:
         """Return whether the keys contain a name, or a match of a pattern."""
-        return pattern in self.names or (is_pattern(pattern) and _compiled(pattern).search(self._lines) is not None)
+        if not is_pattern(pattern):
+            return pattern in self.names
+        return self._may_match(pattern) and _compiled(pattern).search(self._lines) is not None
+
+    def _may_match(self, pattern: str) -> bool:
+        """Return whether all parts of a pattern occur in the keys; few patterns then have to be compiled."""
+        return all(part in self._lines for part in pattern.split("*"))
 
     def has_all(self, patterns: Sequence[str]) -> bool:
         """Return whether the keys contain every one of these names or patterns."""
@@ -64,6 +71,8 @@ class Keys:
         """Return the keys that match a name or a pattern, those of the whole model after those of one module."""
         if not is_pattern(pattern):
             return (pattern,) if pattern in self.names else ()
+        if not self._may_match(pattern):
+            return ()
         return tuple(sorted(_compiled(pattern).findall(self._lines), key=lambda key: ("/__" in key, key)))
 
     def without(self, patterns: Iterable[str]) -> frozenset[str]:
@@ -102,7 +111,7 @@ BOOKKEEPING = ("_runtime", "_timestamp", "_step", "_wandb*", "Wall time", "wall_
 
 #: Limits on the parts of a reward that are read, and on the length of their names.
 MOST_PARTS, LONGEST_PART = 32, 60
-_UNPRINTED = re.compile(r"[^\w.-]", re.ASCII)
+_UNPRINTED = lazy_pattern(r"[^\w.-]", re.ASCII)
 
 Scalar = str | int | float | bool
 Groups = tuple[tuple[str, ...], ...]

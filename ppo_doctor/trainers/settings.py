@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 from collections.abc import Callable, Collection, Mapping
 from difflib import SequenceMatcher
 from functools import cache, lru_cache
@@ -13,6 +12,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.trainers.detection import traits_of
 
 #: Name → meaning. A profile with a setting that is not listed here does not load.
@@ -121,7 +121,7 @@ IN_FORCE = MappingProxyType(
 SHORTEST, SHORTEST_WRITTEN = 5, 4
 #: Names of at least this length may differ in two places if this share of them is the same.
 LONG, MUCH = 10, 0.9
-_DIGITS = re.compile(r"\d+")
+_DIGITS = lazy_pattern(r"\d+")
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:

@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from ppo_doctor.model.arrays import median
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.run import Series
 
 #: Largest share of a fraction's values beyond 1 that counts as damage; with more they are percent.
@@ -22,7 +24,7 @@ NEAR_ZERO = 0.3
 FRESH, NEAR, MOST_ACTIONS = 3, 0.004, 7
 #: Largest distance below log2(n) if the name contains the base of the logarithm, such as "Ent2".
 NEAR_NAMED = 0.05
-_BASE_TWO = re.compile(r"2$|(?<=[A-Z])b$")
+_BASE_TWO = lazy_pattern(r"2$|(?<=[A-Z])b$")
 _DIVERGENCES = frozenset({"approx_kl", "approx_kl_k1", "probe_kl", "ref_kl"})
 DIVERGENCES_OF_UPDATES = _DIVERGENCES - {"ref_kl"}
 #: With at most this share of clipped samples no KL (nats) is so large: a ratio of 0.8 has a logarithm of -0.22.
@@ -32,10 +34,10 @@ THOUSANDTH, BEYOND = 1e-3, 3.0
 #: Metrics that scripts multiply before printing, and the factor in their names: "kl100", "lrA4". The factors of
 #: "klx1e3" and "lr_e5" are removed when names are parsed.
 _SMALL = _DIVERGENCES | {"learning_rate"}
-_TIMES = re.compile(r"(?<=[^\W\d_])(?<![xX])_?(?:(10{2,6})|(?<=[a-z])A([2-6]))\Z")
-_BITS = re.compile(r"(?:(?<![A-Za-z])|(?<=[A-Z]))[Bb]its?(?![a-z])|(?<![A-Z])BITS?(?![A-Z])")
+_TIMES = lazy_pattern(r"(?<=[^\W\d_])(?<![xX])_?(?:(10{2,6})|(?<=[a-z])A([2-6]))\Z")
+_BITS = lazy_pattern(r"(?:(?<![A-Za-z])|(?<=[A-Z]))[Bb]its?(?![a-z])|(?<![A-Z])BITS?(?![A-Z])")
 #: Words for percent in names, and the largest percentage.
-_PERCENT, WHOLE = re.compile(r"%|percent|(?<![a-z])(?:pct|perc)(?![a-z])", re.IGNORECASE), 100
+_PERCENT, WHOLE = lazy_pattern(r"%|percent|(?<![a-z])(?:pct|perc)(?![a-z])", re.IGNORECASE), 100
 
 
 def in_own_units(series: Mapping[str, Series], guessed: Collection[str]) -> tuple[dict[str, Series], list[str]]:
@@ -113,7 +115,7 @@ def _of_fraction(share: Series) -> Series | None:
     known = share.values[np.isfinite(share.values)]
     if not len(known) or known.min() < 0 or not known.any():
         return None
-    mostly = np.median(known) > 1 or (len(known) >= FIXED and np.mean(known > 1) > DAMAGED)
+    mostly = median(known) > 1 or (len(known) >= FIXED and np.mean(known > 1) > DAMAGED)
     percent = bool(mostly and known.max() <= WHOLE) or ("%" in share.raw and known.max() <= 1)
     if percent:
         says = f"percent of {share.name}: it reaches {known.max():.4g}"
@@ -126,7 +128,7 @@ def _of_fraction(share: Series) -> Series | None:
 def _of_ratio(ratio: Series) -> Series | None:
     """Return a column of ratio - 1 as the mean ratio, or as the distance from 1 if it is never negative; else None."""
     known = ratio.values[np.isfinite(ratio.values)]
-    if not len(known) or abs(float(np.median(known))) > NEAR_ZERO:
+    if not len(known) or abs(median(known)) > NEAR_ZERO:
         return None
     if known.min() >= 0 and known.any():
         return replace(ratio, name="ratio_abs_dev", says="ratio_abs_dev: it lies above 0, and a ratio around 1")
@@ -138,7 +140,7 @@ def _of_entropy(entropy: Series) -> Series | None:
     known = entropy.values[np.isfinite(entropy.values)]
     if not len(known):
         return None
-    start = float(np.median(known[:FRESH]))
+    start = median(known[:FRESH])
     actions = 2.0**start if 0 < start < 8 else 0.0
     whole = math.ceil(actions - 0.05)
     near = NEAR_NAMED if _BASE_TWO.search(entropy.raw) else NEAR

@@ -6,8 +6,9 @@ nothing to a phrase.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+
+from ppo_doctor.model.patterns import lazy_pattern
 
 #: Slot → concept → spellings; words of one spelling are joined by underscores. A key with a word of the slots time,
 #: system or other does not describe the training of the policy.
@@ -449,18 +450,18 @@ _WORDS: Mapping[str, str] = {
     "": "散度 网络 網絡 每 的 当前 目前",
 }
 _ENGLISH = {chinese: english for english, words in _WORDS.items() for chinese in words.split()}
-_CHINESE = re.compile("|".join(sorted(_ENGLISH, key=len, reverse=True)))
+_CHINESE = lazy_pattern("|".join(sorted(_ENGLISH, key=len, reverse=True)))
 #: Ideographs that are not in the table; they become an unknown word.
-_IDEOGRAPHS = re.compile("[\u4e00-\u9fff]+")
+_IDEOGRAPHS = lazy_pattern("[\u4e00-\u9fff]+")
 
 
 #: A sign for a maximum: "rho^". Likewise "±R" is a deviation.
-_TOP = re.compile(r"(?<=[^\W\d])\^(?!\w)")
+_TOP = lazy_pattern(r"(?<=[^\W\d])\^(?!\w)")
 #: Abbreviation of millinats: "KL[mn]", "drift_mn".
-_MILLINATS = re.compile(r"(?:[\[(_ ]|(?<=KL))mn(?:[\])]|\Z)")
+_MILLINATS = lazy_pattern(r"(?:[\[(_ ]|(?<=KL))mn(?:[\])]|\Z)")
 #: KL followed by a word in lower case: "KLref", "dKLalt", "KLr".
-_TO_REFERENCE = re.compile(r"KL_r(?![a-z])")
-_KL = re.compile(r"(?<![A-Z])KL(?=[a-z])")
+_TO_REFERENCE = lazy_pattern(r"KL_r(?![a-z])")
+_KL = lazy_pattern(r"(?<![A-Z])KL(?=[a-z])")
 
 
 def english(key: str) -> str:

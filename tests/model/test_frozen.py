@@ -72,3 +72,24 @@ def test_it_can_be_handed_to_another_process(again):
     one = Part(name="a", held={"k": 1}, raw=[2])
     assert again(one) == one
     assert again(one).raw == [2]
+
+
+@frozen
+class Counted:
+    """One with a field that is no argument, and that is set after the others."""
+
+    name: str
+    size: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", len(self.name))
+
+
+def test_each_instance_is_made_anew():
+    first, second = Part(name="a"), Part(name="b")
+    assert first.held is not second.held
+    assert Part(name="c", held={"k": 1}).held == {"k": 1}
+    assert [Counted(name=name).size for name in ("a", "bc")] == [1, 2]
+    for wrong in ({}, {"name": "a", "colour": "red"}):
+        with pytest.raises(TypeError):
+            Part(**wrong)

@@ -86,3 +86,17 @@ def _short(path: str) -> str:
     """Return a path relative to the working directory if the file is below it."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
+
+
+def line_of(update: int, step: int, numbers: Mapping[str, float]) -> str:
+    """Return the measures of one update as a line for people."""
+    parts = [f"update {update}, step {step}"]
+    if "ratio_min" in numbers:
+        parts.append(f"ratio {numbers['ratio_min']:.3g} to {numbers['ratio_max']:.3g}")
+    if "clip_fraction" in numbers:
+        parts.append(f"clipped {numbers['clip_fraction']:.1%}")
+    if "policy_pull" in numbers:
+        parts.append(f"pull {numbers['policy_pull']:+.2f}")
+    if "learning_rate" in numbers:
+        parts.append(f"learning rate {numbers['learning_rate']:.3g}")
+    return ", ".join(parts)

@@ -248,9 +248,14 @@ def _alike(trained: Sequence[np.ndarray[Any, Any]], rollout: int) -> float | Non
 
 
 def _per_step(seen: UpdateSeen) -> float:
-    """Return how often a sample enters the network by the main entry in one step."""
-    counts = [Counter(seen.rows(step, graded=True).tolist()) for step in seen.steps]
-    return float(np.median([max(np.median(list(each.values())), 1) for each in counts if each] or [1]))
+    """Return how often a sample enters the network by the main entry in one step, at most once per call."""
+    entry = seen.main_entry()
+    found = []
+    for step in seen.steps:
+        counts = Counter(seen.rows(step, graded=True).tolist())
+        calls = sum(each.weight == entry for each in step.trained)
+        found += [max(min(np.median(list(counts.values())), calls), 1)] if counts else []
+    return float(np.median(found or [1]))
 
 
 def _told_apart(seen: UpdateSeen) -> bool:

@@ -147,7 +147,7 @@ class Operations:
         elif name in _NORMALISED and graded and args and isinstance(args[0], torch.Tensor) and args[0].dim():
             self._session.step.logits = args[0].shape[-1]
         self._parameter(name, args, kwargs, tensor, graded)
-        self._shaped(name, tensor)
+        self._shaped(name, args, tensor)
         if fed:
             self._remember(result)
         if tensor.is_floating_point() and tensor.numel():
@@ -158,12 +158,16 @@ class Operations:
         step.sampled_at = step.sampled_at or self._stack()
         step.sampled = True
 
-    def _shaped(self, name: str, tensor: Tensor) -> None:
-        """Remember the line that gave data the shape of a column."""
-        if name in _SHAPING and tensor.dim() == 2 and tensor.shape[1] == 1 and not tensor.requires_grad:
+    def _shaped(self, name: str, args: tuple[Any, ...], tensor: Tensor) -> None:
+        """Remember the line that gave data the shape of a column, and forget what was at this memory before."""
+        if not _is_column(tensor) or tensor.requires_grad or not args:
+            return
+        if not _is_column(args[0]):
             if len(self._columns) > MOST_KNOWN:
                 self._columns.clear()
-            self._columns.setdefault(tensor.data_ptr(), self._stack())
+            self._columns[tensor.data_ptr()] = self._stack() if name in _SHAPING else ()
+        elif tensor.data_ptr() != args[0].data_ptr():
+            self._columns.pop(tensor.data_ptr(), None)
 
     def _parameter(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor, graded: bool
@@ -200,7 +204,7 @@ class Operations:
     def column(self, chain: list[tuple[str, Stack, tuple[Any, ...]]], factor: Tensor) -> Stack:
         """Return the line that gave a factor, or what it was made from, the shape of a column."""
         tensors = [factor, *(each for _, _, args in chain for each in args if isinstance(each, torch.Tensor))]
-        known = (self._columns.get(each.data_ptr()) for each in reversed(tensors))
+        known = (self._columns.get(each.data_ptr()) for each in reversed(tensors) if _is_column(each))
         return next((stack for stack in known if stack), ())
 
     def _stack(self) -> Stack:
@@ -378,6 +382,10 @@ def _clips_a_ratio(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if len(bounds) != 2 or not all(isinstance(each, int | float) for each in bounds):
         return False
     return 0 < min(bounds) <= 1 <= max(bounds) < 10 and (min(bounds) < 1 or max(bounds) > 1 or bounds == [1, 1])
+
+
+def _is_column(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() == 2 and value.shape[1] == 1
 
 
 def _flat(values: Any) -> list[Any]:  # noqa: ANN401

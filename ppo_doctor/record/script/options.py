@@ -18,7 +18,7 @@ class WatchOptions:
         script: path of the script.
         folder: folder whose files count as the user's own code.
         updates, seconds: let go after this many updates, or this many seconds.
-        every: observe one of this many updates; 0 for updates 1, 2, 4, 8 …
+        every: observe one of this many updates; 0 for updates 1, 2, 8, 32 …
         memory: most bytes kept for copies of values.
         live: write one line per observed update to stderr.
         stop: end the script when `updates` or `seconds` is reached.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sys
@@ -21,7 +20,7 @@ from ppo_doctor.record.guard import tell, tell_fault
 from ppo_doctor.record.script import ratios
 from ppo_doctor.record.script.aliases import Alias, alias_in
 from ppo_doctor.record.script.graph import entries, leaves, loss_graph
-from ppo_doctor.record.script.log import RunLog
+from ppo_doctor.record.script.log import RunLog, line_of
 from ppo_doctor.record.script.metrics import UpdateSeen, numbers_of, places_of
 from ppo_doctor.record.script.mode import OperationMode, Operations
 from ppo_doctor.record.script.movement import Movement
@@ -38,12 +37,16 @@ Tensor = Any
 VALUE, MOST_VALUES = 4, 1 << 22
 #: Updates at the start that are observed in any case; steps after which one that does not end is written.
 FIRST, LONGEST_UPDATE = 2, 400
+#: Each observed update is at this many times the steps of the one before.
+RARER = 4
 #: Steps without any ratio after which observation pauses.
 PATIENCE = 50
 #: Minibatches at the start of an update whose old log-probs are traced.
 TRACED = 12
 #: Innermost frames in which networks are looked for.
 FRAMES = 6
+#: Backward passes with a ratio in which settings are looked for.
+LOOKS = 3
 #: Frames of a stack that are looked at for rare events.
 ANY = 40
 
@@ -86,7 +89,7 @@ class Session:
         self._trained_before: set[int] = set()
         self._rollouts: list[frozenset[int]] = []
         self._ratio_seen = self._compiled = self._compiles = False
-        self._idle = 0
+        self._idle = self._looked = 0
         self._stepping = self._idle_seen = False
         self._rhythm: Rhythm | None = None
         self._broken = False
@@ -96,6 +99,7 @@ class Session:
     def call(self, action: Callable[..., None], *args: Any) -> None:  # noqa: ANN401
         """Call a method; its fault ends the observation and never reaches the script."""
         if self._broken or (self.done and action != self.finish):
+            self._let_go()
             return
         try:
             with np.errstate(all="ignore"), torch._C.DisableTorchFunction():
@@ -110,8 +114,7 @@ class Session:
             raise fault
         self._broken = True
         tell_fault("the observation ends, training goes on", fault)
-        with contextlib.suppress(Exception):
-            self._let_go()
+        self._let_go()
 
     def start(self) -> None:
         """Install the hooks and begin to observe."""
@@ -120,8 +123,7 @@ class Session:
 
     def finish(self) -> None:
         """Write what is left, and remove all hooks."""
-        if not self.done:
-            self._let_go()
+        self._let_go()
         died = sys.exc_info()[0] not in (None, SystemExit) or getattr(sys, "last_type", None) is not None
         if died and self.step.has_loss:
             self._window.append(self.step)
@@ -129,9 +131,11 @@ class Session:
         self._unseen()
 
     def _let_go(self) -> None:
+        """Remove mode and hooks; inside an operation, where the mode is off its stack, the next hook removes both."""
         self.done = True
         self._rest()
-        self._hooks.remove()
+        if self._mode is None:
+            self._hooks.remove()
 
     def _observe(self) -> None:
         """See every operation from now on, unless a mode of somebody else would take ours off in place of its own."""
@@ -212,8 +216,6 @@ class Session:
             return
         stack = self.places.stack(frame)
         step.events.append(("backward", stack))
-        if not self._window:  # the frames hold thousands of variables
-            self.configured(frame)
         self._look_for_alias(frame)
         for loss in losses:
             graph = loss_graph(loss)
@@ -224,6 +226,7 @@ class Session:
             self._mark(entries(loss.grad_fn))
             if found:
                 step.backward_place = stack
+                self.configured(frame)
                 step.leftover = step.leftover or self._left_over()
                 step.unused_clamps += [where for node, where in step.clamps if node not in set(graph.nodes)]
                 step.ratios += found
@@ -362,6 +365,10 @@ class Session:
             self._write(self._window[: begins[1]], at_latest_step=begins[1] == len(self._window) - 1)
             self._window = self._window[begins[1] :]
             self._movement.begin()
+        elif self._left == 1 and self._rhythm is not None and len(self._window) == self._steps_per_update:
+            # As long as the updates before, so its end is here: the next rollout need not be seen.
+            self._write(self._window, at_latest_step=False)
+            self._window = []
         elif len(self._window) >= LONGEST_UPDATE:
             self._write(self._window, at_latest_step=False, whole=False)
             self._window, self._left = [], 0
@@ -378,14 +385,13 @@ class Session:
 
     def _pause(self) -> None:
         self._rest()
-        begun = self._window[0].number if self._window and self._whole else self.steps
         self._window, self._idle = [], 0
         self._left = max(1, FIRST - self.update)
         self.operations.new_step()
-        # Updates mostly have as many steps as the latest; the next one to observe is seen from its rollout on.
-        length, every = self._steps_per_update, self.options.every
-        apart = max(1, every - 1 if every else -(-(2 * self.steps - begun) // length))
-        self._next = begun + apart * length
+        length = self._steps_per_update
+        # The window begins with the rollout after the last step of an update, if updates are of one length.
+        ahead = self.options.every * length if self.options.every else (RARER - 1) * self.steps
+        self._next = self.steps + max(1, ahead // length) * length - (length if self.options.every else 0)
 
     def _close_window(self, *, whole: bool) -> None:
         """Write the updates of a window that ends."""
@@ -428,7 +434,7 @@ class Session:
         self.log.record(steps[-1].number + 1, self.update, numbers)
         self._remember(seen)
         if self.options.live:
-            tell(_line(self.update, steps[-1].number + 1, numbers))
+            tell(line_of(self.update, steps[-1].number + 1, numbers))
 
     def _remember(self, seen: UpdateSeen) -> None:
         self._trained_before = seen.trained_rows()
@@ -448,8 +454,9 @@ class Session:
                 self._config.setdefault("learning_rate", step.learning_rate)
 
     def configured(self, frame: FrameType) -> None:
-        """Find the configured number of passes in the variables of the script's frames."""
-        if not self._config.keys() & {"n_epochs", "target_kl"}:
+        """Find the configured number of passes in the variables of the script's frames, at the first steps."""
+        if self._looked < LOOKS and not self._config.keys() & {"n_epochs", "target_kl"}:
+            self._looked += 1
             self._config.update(passes_configured(self.places.own_frames(frame)))
 
     @property
@@ -541,16 +548,3 @@ def _norm(parameters: Sequence[Tensor]) -> float | None:
     if not gradients:
         return None
     return float(torch.stack([each.detach().float().norm() for each in gradients]).norm())
-
-
-def _line(update: int, step: int, numbers: dict[str, float]) -> str:
-    parts = [f"update {update}, step {step}"]
-    if "ratio_min" in numbers:
-        parts.append(f"ratio {numbers['ratio_min']:.3g} to {numbers['ratio_max']:.3g}")
-    if "clip_fraction" in numbers:
-        parts.append(f"clipped {numbers['clip_fraction']:.1%}")
-    if "policy_pull" in numbers:
-        parts.append(f"pull {numbers['policy_pull']:+.2f}")
-    if "learning_rate" in numbers:
-        parts.append(f"learning rate {numbers['learning_rate']:.3g}")
-    return ", ".join(parts)

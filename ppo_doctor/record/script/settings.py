@@ -11,7 +11,7 @@ from typing import Any
 _EPOCHS = re.compile(
     r"(?i)^(n_epochs?|num_epochs?|update_epochs|ppo_epochs?|k_epochs?|noptepochs|num_sgd_iter|num_learning_epochs|learning_epochs"
     r"|mini_epochs|num_ppo_epochs|optim_epochs|train_epochs|epochs|n_updates_per_iteration|opt_epochs"
-    r"|n_optim_epochs|epochs_per_update|update_iteration|inner_epochs|passes|n_passes|num_passes|reuse|sgd_epochs)$"
+    r"|n_optim_epochs|epochs_per_update|update_iteration|inner_epochs|passes|n_passes|num_passes|reuse|sgd_epochs|repeat|repeat_per_collect)$"
 )
 #: Names of a bound on the KL, at which the epochs of an update end early.
 _EARLY = re.compile(r"(?i)^(target_kl|kl_target|max_kl|kl_stop|kl_limit|early_stop.*|stop_kl|kl_threshold)$")

@@ -10,14 +10,20 @@ from ppo_doctor.record.script.steps import Step
 
 #: How many times more often data enter the network in a step with a rollout than in one without.
 ROLLOUT = 4
+#: How many times shorter than the longest a rollout may be; a pass over the batch that draws as well is shorter.
+SHORT = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """How the first step of an update differs from the others: it alone draws samples, or has more network passes."""
+    """How the first step of an update differs from the others: it alone draws samples, or has more network passes.
+
+    `passes` lies between those of the first step and of the others, `rollout` is those of the first step.
+    """
 
     draws: bool
     passes: float
+    rollout: float
 
 
 def rhythm_of(update: Sequence[Step], entries: set[int]) -> Rhythm | None:
@@ -25,9 +31,9 @@ def rhythm_of(update: Sequence[Step], entries: set[int]) -> Rhythm | None:
     if len(update) < 2:
         return None
     first, others = update[0], update[1:]
-    inner = median(step.passes(entries) for step in others)
-    draws = first.sampled and not any(step.sampled for step in others)
-    return Rhythm(draws, (first.passes(entries) + inner) / 2) if draws or first.passes(entries) > inner else None
+    inner, rollout = median(step.passes(entries) for step in others), first.passes(entries)
+    draws = first.sampled and not all(step.sampled for step in others)
+    return Rhythm(draws, (rollout + inner) / 2, rollout) if draws or rollout > inner else None
 
 
 def starts(steps: Sequence[Step], entries: set[int], known: Rhythm | None) -> list[bool]:
@@ -40,9 +46,12 @@ def starts(steps: Sequence[Step], entries: set[int], known: Rhythm | None) -> li
     sampled = [step.sampled for step in steps]
     passes = [step.passes(entries) for step in steps]
     if known is not None:
-        return sampled if known.draws else [count > known.passes for count in passes]
+        if known.draws:
+            return [drawn and count * SHORT >= known.rollout for drawn, count in zip(sampled, passes, strict=True)]
+        return [count > known.passes for count in passes]
     if any(sampled) and not all(sampled[1:]):
-        return [n == 0 or drawn for n, drawn in enumerate(sampled)]
+        longest = max(count for count, drawn in zip(passes, sampled, strict=True) if drawn)
+        return [n == 0 or (drawn and passes[n] * SHORT >= longest) for n, drawn in enumerate(sampled)]
     most, least = max(passes, default=0), min(passes, default=0)
     if all(sampled) and most < ROLLOUT * least:
         return [True] * len(steps)

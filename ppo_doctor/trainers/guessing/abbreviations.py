@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import product
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.trainers.guessing.weights import (
     BARE_PART,
     CUT,
@@ -205,17 +206,19 @@ class Reading:
 
 
 _Meaning = tuple[frozenset[str], float]
-_LOOSE: Mapping[frozenset[str], tuple[tuple[str, float], ...]] = {
-    words: tuple(
-        (name, cost)
-        for name, phrases in PHRASES.items()
-        for phrase, cost in phrases.items()
-        if words in set(spelled_out(phrase))
-    )
-    for phrases in PHRASES.values()
-    for phrase in phrases
-    for words in spelled_out(phrase)
-}
+
+
+@cache
+def _by_concepts() -> Mapping[frozenset[str], Mapping[str, float]]:
+    """Return the sets of concepts that match phrases, each with its metrics and their costs."""
+    metrics: dict[frozenset[str], dict[str, float]] = {}
+    for metric, phrases in PHRASES.items():
+        for phrase, cost in phrases.items():
+            for concepts in spelled_out(phrase):
+                metrics.setdefault(concepts, {})[metric] = cost
+    return metrics
+
+
 #: Concepts that name only a part of the model.
 _PARTS = frozenset({"policy", "value", "critic"})
 #: Concepts of a ratio minus 1.
@@ -230,21 +233,21 @@ _SIGNS = {
     "φ": "_phi_",
     "∞": "_max_",
 }
-_SYMBOL = re.compile("[" + "".join(_SIGNS) + "]")
+_SYMBOL = lazy_pattern("[" + "".join(_SIGNS) + "]")
 #: A ratio minus 1: "rho-1", "1-rho".
-_FROM_ONE = re.compile(r"(?<=[A-Za-z_) ])[-\N{MINUS SIGN}]\s?1\b|\b1\s?[-\N{MINUS SIGN}](?=[A-Za-z_(])")
+_FROM_ONE = lazy_pattern(r"(?<=[A-Za-z_) ])[-\N{MINUS SIGN}]\s?1\b|\b1\s?[-\N{MINUS SIGN}](?=[A-Za-z_(])")
 #: A size, as mathematicians write it: "|g|", "||g||".
-_SIZE = re.compile(r"\|{1,2}([^|]{1,20})\|{1,2}")
+_SIZE = lazy_pattern(r"\|{1,2}([^|]{1,20})\|{1,2}")
 #: A factor: "kl*1e3", "lr (x1000)".
-_FACTOR = re.compile(r"[x×*·]\s?(10{2,8}|1e-?\d)\b", re.IGNORECASE)
+_FACTOR = lazy_pattern(r"[x×*·]\s?(10{2,8}|1e-?\d)\b", re.IGNORECASE)
 #: A unit: "lr_1e-4".
-_UNIT = re.compile(r"[_ ](1e-\d)\Z", re.IGNORECASE)
+_UNIT = lazy_pattern(r"[_ ](1e-\d)\Z", re.IGNORECASE)
 #: One of two action values, which PPO does not have.
-_TWO_CRITICS = re.compile(r"(?<![a-z])l?_?q(f|_)?[12](?!\d)")
-_PART = re.compile(r"[/|:.@>\\()\[\]{} ]+|__")
+_TWO_CRITICS = lazy_pattern(r"(?<![a-z])l?_?q(f|_)?[12](?!\d)")
+_PART = lazy_pattern(r"[/|:.@>\\()\[\]{} ]+|__")
 #: Capitals that are a word before a small letter: "EVc", "KLo".
-_SHORT = re.compile(r"(?<![A-Za-z])(EV(?!al)|KL|LR|GN)(?=[a-z])")
-_WORD = re.compile(r"k[123](?![a-z0-9])|(?<![a-z])r(?:2(?![0-9])|_sq(?![a-z]))|[a-z]+")
+_SHORT = lazy_pattern(r"(?<![A-Za-z])(EV(?!al)|KL|LR|GN)(?=[a-z])")
+_WORD = lazy_pattern(r"k[123](?![a-z0-9])|(?<![a-z])r(?:2(?![0-9])|_sq(?![a-z]))|[a-z]+")
 
 
 @lru_cache(maxsize=1 << 12)
@@ -313,8 +316,8 @@ def _metrics(concepts: frozenset[str], language: bool) -> Iterator[tuple[str, fl
     if plain is not None:
         yield plain, BARE_PART if concepts <= _PARTS else 0.0
     for form in (concepts, concepts - {"mean"}, concepts - {"mean", "token", "sample", "batch", "learner"}):
-        if form in _LOOSE:
-            yield from _LOOSE[form]
+        if costs := _by_concepts().get(form):
+            yield from costs.items()
             return
 
 

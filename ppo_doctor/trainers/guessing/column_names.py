@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.trainers.guessing.abbreviations import NEUTRAL_WORDS, Reading, readings, words_of
 from ppo_doctor.trainers.guessing.hints import CLIPPED, apart, by_word, hinted, hints_of, marked, words_for
 from ppo_doctor.trainers.guessing.relations import extends
@@ -76,32 +77,32 @@ _BY_CONVENTION = {
     "U": Reading(metric="policy_loss", cost=0.8, scale=-1.0),
 }
 #: A letter, perhaps with the base of the logarithm or another word behind it.
-_LETTER = re.compile(r"([A-Z])[b2]?(?:(_?)([a-z]{2,}))?")
+_LETTER = lazy_pattern(r"([A-Z])[b2]?(?:(_?)([a-z]{2,}))?")
 #: A mean as papers write it: "Gbar", "J_hat", "mu_R".
-_ACCENT = re.compile(r"(?<![^\W\d_])(?P<of>[A-Z]|[\u03b1-\u03c9]|[^\W\d_]{1,3}(?=_))_?(?:bar|hat)(?![^\W\d_])")
-_MEAN = re.compile(r"\Amu_?(?P<of>[GJR])\Z|\A(?P<stem>[GJR])_mu\Z")
-_SIGNED = re.compile(r"[%\u2030]|[^\W\d_]+")
+_ACCENT = lazy_pattern(r"(?<![^\W\d_])(?P<of>[A-Z]|[\u03b1-\u03c9]|[^\W\d_]{1,3}(?=_))_?(?:bar|hat)(?![^\W\d_])")
+_MEAN = lazy_pattern(r"\Amu_?(?P<of>[GJR])\Z|\A(?P<stem>[GJR])_mu\Z")
+_SIGNED = lazy_pattern(r"[%\u2030]|[^\W\d_]+")
 #: base → names of a logarithm to it
 _LOGARITHMS: Mapping[float, re.Pattern[str]] = {
-    10.0: re.compile(r"(?<![a-z])(?:lg|log_?10)(?![a-z])", re.IGNORECASE),
-    math.e: re.compile(
+    10.0: lazy_pattern(r"(?<![a-z])(?:lg|log_?10)(?![a-z])", re.IGNORECASE),
+    math.e: lazy_pattern(
         r"(?<![a-z])(?:ln_?|log_?|l(?=s(?:td|ig)))(?=s(?:td|d|ig|igma)?(?![a-z])|\u03c3)|\Als(?=_|\Z)", re.I
     ),
 }
 #: base → metrics that are logged as a logarithm to it
 LOGGED = {10.0: frozenset({"grad_norm", "learning_rate", "approx_kl", "action_std"}), math.e: frozenset({"action_std"})}
 #: Thousandths of a unit: "leash_mnat", "kl_milli", "rate x1e3".
-_THOUSANDTHS = re.compile(
+_THOUSANDTHS = lazy_pattern(
     r"(?<![a-z])(?:m(?=(nats?|bits?|KL)(?![a-z]))|milli_?|x_?1(?:000|e3)(?!\d))"
     r"|\u2030|(?:[\[(_ ]|(?<=KL))mn(?:[\])]|\Z)|_mb\Z",
     re.IGNORECASE,
 )
 #: A power of ten that numbers were multiplied by: "lr_e5", "kl x1e4".
-_POWER = re.compile(r"[_x* ]1?e([2-6])\Z")
-_SQUARED = re.compile(r"[^\W\d_]2\Z|\u00b2|(?<![a-z])(?<!\br_)sq(?![a-z])", re.IGNORECASE)
+_POWER = lazy_pattern(r"[_x* ]1?e([2-6])\Z")
+_SQUARED = lazy_pattern(r"[^\W\d_]2\Z|\u00b2|(?<![a-z])(?<!\br_)sq(?![a-z])", re.IGNORECASE)
 #: A rate per second or minute.
-_PACE = re.compile(r"[^\W\d_]{2,}/(?:s|sec|min|h)\Z", re.IGNORECASE)
-_PLANNED = re.compile(rf" {PLANNED}\Z")
+_PACE = lazy_pattern(r"[^\W\d_]{2,}/(?:s|sec|min|h)\Z", re.IGNORECASE)
+_PLANNED = lazy_pattern(rf" {PLANNED}\Z")
 #: Words of clocks, of the machine and of the sampler.
 _OUTSIDE_WORDS = "seconds sec secs ms minutes hours time fps sps gb mb idx index nan sampler"
 _OUTSIDE = frozenset(_OUTSIDE_WORDS.split())

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+
+from ppo_doctor.model.patterns import lazy_pattern
 
 #: Columns that are no metric of ours but are recognised, so that no metric is given to them.
 OF_NO_METRIC = CLIPPED, MEAN_ABSOLUTE = "grad_norm_clipped", "advantages_abs_mean"
@@ -103,8 +104,8 @@ _WHOLE_WORDS = (
 _WHOLE = frozenset(_WHOLE_WORDS.split())
 #: Letters of a known word after or before one other letter ("vfit", "nopt"), and of both together at most.
 WHOLE, SHORT = 3, 5
-_VOWELS = re.compile(r"[aeiou]")
-_DOUBLED = re.compile(r"(.)\1")
+_VOWELS = lazy_pattern(r"[aeiou]")
+_DOUBLED = lazy_pattern(r"(.)\1")
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.model.arrays import median
 from ppo_doctor.trainers.guessing import value_forms
 from ppo_doctor.trainers.guessing.abbreviations import Reading, of_other_tasks, of_others, readings
 from ppo_doctor.trainers.guessing.column_names import (
@@ -368,7 +369,7 @@ class _Fits:
             ((known < low - 1e-6) | (known > high + 1e-3)).mean() > DAMAGED
             or (metric == "optimizer_steps" and (known % 1 != 0).mean() > DAMAGED)
             # the mean ratio of a batch lies on both sides of 1
-            or (metric == "ratio_mean" and known.min() >= 1 and float(np.median(known)) > ABOVE_ONE)
+            or (metric == "ratio_mean" and known.min() >= 1 and median(known) > ABOVE_ONE)
             or (metric in _COUNTED and known.max() > 0 and known[known > 0].min() < ONE_OF)
         ):
             return -np.inf

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppo_doctor.model.arrays import median
 from ppo_doctor.trainers.guessing.abbreviations import words_of
 from ppo_doctor.trainers.guessing.hints import CLIPPED
 from ppo_doctor.trainers.guessing.weights import LEAST_RECORDS, RELATED
@@ -158,7 +159,7 @@ def _measured(values: FloatArray) -> FloatArray:
 def _is_small(values: FloatArray) -> bool:
     """Tell whether a column may be a KL of updates."""
     known = _measured(values)
-    return bool(len(known) and (known < 0).mean() < 0.03 and 0 < np.median(np.abs(known)) < 0.3)
+    return bool(len(known) and (known < 0).mean() < 0.03 and 0 < median(np.abs(known)) < 0.3)
 
 
 def _is_share(values: FloatArray) -> bool:
@@ -168,7 +169,7 @@ def _is_share(values: FloatArray) -> bool:
         len(known)
         and known.min() >= 0
         and (known.max() <= 1 or (3 < known.max() <= 100 and (known == 0).any()))
-        and known.min() < 0.3 * np.median(known) + 1e-9
+        and known.min() < 0.3 * median(known) + 1e-9
     )
 
 
@@ -224,10 +225,10 @@ def _is_term(part: FloatArray, whole: FloatArray) -> bool:
 def _is_root(root: FloatArray, values: FloatArray) -> bool:
     """Tell whether one column is like the root of another: a small KL is half the variance of the log-ratio."""
     both = (values > 0) & (root > 0)
-    if both.sum() < LEAST_RECORDS or float(np.median(values[both])) > LARGE_KL:
+    if both.sum() < LEAST_RECORDS or median(values[both]) > LARGE_KL:
         return False
     x, y = np.log(values[both]), np.log(root[both])
-    if x.std() < 0.1 or not DEVIATION_PER_ROOT[0] < float(np.exp(np.median(y - x / 2))) < DEVIATION_PER_ROOT[1]:
+    if x.std() < 0.1 or not DEVIATION_PER_ROOT[0] < float(np.exp(median(y - x / 2))) < DEVIATION_PER_ROOT[1]:
         return False
     slope = float(((x - x.mean()) * (y - y.mean())).mean() / x.var())
     return ROOT_SLOPE[0] < slope < ROOT_SLOPE[1]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppo_doctor.model.arrays import GAUSSIAN_ENTROPY
+from ppo_doctor.model.arrays import GAUSSIAN_ENTROPY, median
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.trainers.guessing.weights import LEAST_RECORDS, SMOOTHING, TEMPER, UNUSUAL_RUNS
 
@@ -63,10 +63,10 @@ def described(known: FloatArray) -> Numbers:
     part = max(3, len(known) // 10)
     return Numbers(
         known=known,
-        size=float(np.median(np.abs(known))),
-        start=float(np.median(known[:part])),
-        end=float(np.median(known[-part:])),
-        step=float(np.median(np.abs(np.diff(known)))) if len(known) > 1 else 0.0,
+        size=median(np.abs(known)),
+        start=median(known[:part]),
+        end=median(known[-part:]),
+        step=median(np.abs(np.diff(known))) if len(known) > 1 else 0.0,
     )
 
 
@@ -100,7 +100,7 @@ LARGEST_START = 1e6
 
 def _fresh(n: Numbers) -> float:
     """Return 1 if the start is the entropy of n equal actions, 2 if of a Gaussian with a round deviation, else 0."""
-    start = float(np.median(n.known[:3]))
+    start = median(n.known[:3])
     if not abs(start) < LARGEST_START:  # a sum of two huge numbers may be infinite
         return 0.0
     if start > 0 and any(
@@ -135,7 +135,7 @@ _MOVING: Mapping[str, tuple[Callable[[Numbers], float], Sequence[float]]] = {
 _ALL: Mapping[str, tuple[Callable[[Numbers], float], Sequence[float]]] = {
     "still": (lambda n: (1.0 + math.copysign(1.0, n.end) * (n.end != 0)) if n.still else 3.0, (0.5, 1.5, 2.5)),
     "size": (lambda n: 2 * math.log10(n.size) if n.size else -99.0, tuple(range(-14, 13))),
-    "one": (lambda n: abs(float(np.median(n.known)) - 1.0), (0.005, 0.05, 0.25)),
+    "one": (lambda n: abs(median(n.known) - 1.0), (0.005, 0.05, 0.25)),
     "fresh": (_fresh, (0.5, 1.5)),
 }
 

@@ -1,0 +1,112 @@
+"""Metrics of an update are computed from its observed steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the group real-sb3 is not installed")
+
+from ppo_doctor.record.script.graph import RatioNodes  # noqa: E402
+from ppo_doctor.record.script.metrics import UpdateSeen, numbers_of  # noqa: E402
+from ppo_doctor.record.script.steps import Inputs, RatioSeen, Step  # noqa: E402
+
+ENTRY = 1
+ROLLOUT = range(100, 132)
+
+
+def step(rows=(), rollout=(), **fields):
+    """Return a step that trained on some samples after a rollout of others."""
+    found = Step(0, **fields)
+    sides = ((rollout, False), (rows, True))
+    found.inputs = [
+        Inputs(ENTRY, np.array(list(each), np.int64), graded, (), tokens=False, width=1, memory=(0, 0))
+        for each, graded in sides
+        if len(each)
+    ]
+    return found
+
+
+def update(*steps, **known):
+    """Return the metrics of an update with these steps."""
+    unknown = {"moved": {}, "matched": None, "ungraded": None, "frozen": None, "alias": None}
+    rest = {"number": 2, "policy": frozenset(), "entries": {ENTRY}, "trained_before": frozenset(), "rollouts": ()}
+    return numbers_of(UpdateSeen(steps=steps, **{**unknown, **rest, **known}))
+
+
+def minibatches(*ranges, **known):
+    first, *others = ranges
+    return update(step(first, ROLLOUT), *map(step, others), **known)
+
+
+def test_passes_over_the_same_samples_are_counted():
+    halves = [range(100, 116), range(116, 132)]
+    assert minibatches(*halves)["passes"] == 1
+    assert minibatches(*halves, *halves, *halves)["passes"] == 3
+    assert "passes" not in minibatches(*halves, halves[0])  # ended early
+    assert "passes" not in minibatches(*halves, whole=False)
+
+
+def test_samples_that_the_network_cannot_tell_apart_show_nothing():
+    numbers = update(step([7] * 16, ROLLOUT), step([7] * 16))
+    assert not numbers.keys() & {"passes", "rollouts_behind", "inputs_unseen", "minibatches_alike"}
+
+
+def test_the_rollout_that_is_trained_on_is_known():
+    assert minibatches(range(100, 116))["rollout_trained"] == 0.5
+    assert minibatches(ROLLOUT)["rollouts_behind"] == 0
+    older = {"rollouts": (frozenset(range(200, 232)), frozenset(range(300, 332)))}
+    assert minibatches(range(300, 316), **older)["rollouts_behind"] == 1
+    assert minibatches(range(200, 216), **older)["rollouts_behind"] == 2
+    other = minibatches(range(400, 416), **older)
+    assert "rollouts_behind" not in other
+    assert other["inputs_unseen"] == 1
+
+
+def test_batches_and_minibatches_that_repeat_are_known():
+    before = frozenset(range(100, 108))
+    assert minibatches(range(100, 116), trained_before=before)["samples_trained_before"] == 0.5
+    assert minibatches(range(100, 116), range(116, 132))["minibatches_alike"] == 0
+    assert minibatches(range(100, 116), range(100, 116), range(100, 116))["minibatches_alike"] == 1
+    assert "minibatches_alike" not in minibatches(ROLLOUT, ROLLOUT)  # a minibatch is the whole batch
+
+
+def test_clipping_counts_as_late_only_between_a_step_and_the_next_backward_pass():
+    late = [("clip", ()), ("backward", ())]
+    early = late[::-1]
+    assert update(step(events=early), step(events=early))["clip_after_step"] == 0
+    assert update(step(events=early[:1]), step(events=late), step(events=late))["clip_after_step"] == 1
+    both = {"events": [*late, ("clip", ())], "clipped_before": True}
+    assert update(step(**both), step(**both))["clip_after_step"] == 0
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside", "expected"),
+    [((), (2.0,), 2.0), ((2.0,), (2.0,), 1.0), ((2.0,), (), 1.0), ((), (), None)],
+)
+def test_a_temperature_is_a_divisor_of_logits_that_only_sampling_has(inside, outside, expected):
+    text = step(ROLLOUT, logits=3)
+    text.ratios = [RatioSeen(RatioNodes(None, None))]
+    text.divisors = {True: {(3, each): () for each in inside}, False: {(3, each): () for each in outside}}
+    assert update(text).get("sampling_temperature") == expected
+    text.logits = 5  # a division of something else
+    assert update(text).get("sampling_temperature") in (None, 1.0)
+
+
+def test_modes_of_normalisation_and_dropout_are_compared():
+    alike = step(batch_norm={True: {False}, False: {False}})
+    differ = step(batch_norm={True: {True}, False: {False}})
+    assert update(alike)["modes_differ"] == 0
+    assert update(alike, differ)["modes_differ"] == 1
+    assert "modes_differ" not in update(step(batch_norm={True: {True}, False: set()}))
+    dropped = step()
+    dropped.dropout[True] += 1
+    assert update(dropped)["dropout_active"] == 1
+    assert "dropout_active" not in update(step())
+
+
+def test_shares_of_weights_are_written_where_they_are_known():
+    numbers = update(step(), matched=0.75, frozen=0.5, moved={"update_norm": 2.0})
+    assert (numbers["optimizer_params_matched"], numbers["weights_unheld"]) == (0.75, 0.25)
+    assert (numbers["weights_frozen"], numbers["update_norm"]) == (0.5, 2.0)
+    assert "weights_without_gradient" not in numbers

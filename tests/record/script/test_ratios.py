@@ -1,0 +1,92 @@
+"""Ratios of a minibatch are measured when its backward pass has run."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the group real-sb3 is not installed")
+
+LENGTH = 4
+
+
+@pytest.fixture
+def batch():
+    torch.manual_seed(0)
+    mask = (torch.arange(LENGTH) < torch.tensor([4, 3, 2, 4])[:, None]).float()
+    theta = torch.randn(4, LENGTH, requires_grad=True)
+    old = (theta.detach() + 0.1 * torch.randn(4, LENGTH)) * mask - 9 * (1 - mask)
+    return {"theta": theta, "old": old, "adv": torch.randn(4, LENGTH), "mask": mask}
+
+
+def loss_of(theta, old, adv, mask, sign=1.0):
+    ratio = (theta * 1.0 - old).exp()
+    surrogate = torch.min(ratio * adv, ratio.clamp(0.5, 1.5) * adv)
+    return -sign * (surrogate * mask).sum() / mask.sum()
+
+
+def seen(session, loss):
+    loss.backward()
+    return session.step.ratios[-1]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_pull_is_the_sign_of_the_loss(session, batch, sign):
+    assert seen(session, loss_of(**batch, sign=sign)).pull == pytest.approx(sign, abs=1e-5)
+
+
+def test_negated_advantages_and_an_inverted_ratio_are_told_apart(session, batch):
+    theta, old, adv = batch["theta"], batch["old"].clamp_min(-3), batch["adv"]
+    negated = -adv
+    turned = seen(session, ((theta * 1.0 - old).exp() * negated).mean())
+    assert (turned.sign, turned.pull > 0.9) == (-1, True)
+    doubled = seen(session, ((theta * 1.0 - old).exp() * (negated * 2.0)).mean())
+    assert (doubled.sign, doubled.pull > 0.9) == (-1, True)
+    inverted = seen(session, -((old - theta * 1.0).exp() * adv).mean())
+    assert inverted.pull == pytest.approx(-1, abs=0.5)
+
+
+def test_padding_does_not_count(session, batch):
+    found = seen(session, loss_of(**batch))
+    ratio = (batch["theta"].detach() - batch["old"]).exp()
+    live = ratio[batch["mask"] > 0]
+    assert found.largest == pytest.approx(float((live - 1).abs().max()), rel=1e-5)
+    assert float(ratio.max()) > 100  # of the padding
+
+
+def test_the_product_shows_broadcasting(session):
+    new, old, adv = torch.randn(8, requires_grad=True), torch.randn(8), torch.randn(8, 1)
+    assert seen(session, ((new * 1.0 - old).exp() * adv).mean()).broadcast == 8
+    tokens = torch.randn(8, 5, requires_grad=True)
+    old = torch.randn(8, 5)
+    assert seen(session, ((tokens * 1.0 - old).exp() * adv).mean()).broadcast == 1
+
+
+def test_old_log_probs_are_traced_to_the_line_that_computed_them(session):
+    theta = torch.randn(16, requires_grad=True)
+    with torch.no_grad():
+        old = torch.log_softmax(theta, 0)  # the first line
+    stored = torch.from_numpy(old.numpy().copy())[:, None].flatten()
+    with torch.no_grad():
+        torch.log_softmax(theta + 1.0, 0)
+        adv = torch.randn(16)
+    found = seen(session, -((torch.log_softmax(theta, 0) - stored).exp() * adv).mean())
+    assert "the first line" in session.places.resolve(found.origin.stack).text()
+    assert (found.origin.first, found.origin.graded) == (0, False)
+    assert not found.same_memory
+
+
+def test_old_log_probs_in_the_memory_of_the_new_are_known(session):
+    theta, adv = torch.randn(16, requires_grad=True), torch.randn(16)
+    new = torch.log_softmax(theta, 0)
+    found = seen(session, -((new - new.detach()).exp() * adv).mean())
+    assert (found.same_memory, found.largest) == (True, 0)
+
+
+def test_a_steep_operation_is_named_by_its_line(session):
+    from ppo_doctor.record.script.graph import loss_graph
+    from ppo_doctor.record.script.ratios import steep
+
+    distance = torch.zeros(3, requires_grad=True)
+    root = (distance * 1.0).sqrt().sum()  # an infinite derivative
+    assert "infinite" in session.places.resolve(steep(loss_graph(root))).text()
+    assert steep(loss_graph(((distance + 1.0) * 1.0).sqrt().sum())) == ()

@@ -1,0 +1,315 @@
+"""A session measures a PPO loop and names the line of its fault, and changes nothing about the training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the group real-sb3 is not installed")
+
+
+from .training import SOUND, changed, compiled, marked_lines, observed, read  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Changes of the sound script, a metric that shows them with the values it has then."""
+
+    changes: tuple[tuple[str, str], ...]
+    metric: str
+    low: float
+    high: float
+
+
+NEW = "new = log_prob(obs[rows], actions[rows])"
+OLD = "ratio = (new - old[rows]).exp()"
+SURROGATE = "torch.min(ratio * advantages[rows], clipped * advantages[rows])"
+RECOMPUTED = """with torch.no_grad():
+                before = log_prob(obs[rows], actions[rows])  # here
+            ratio = (new - before).exp()"""
+PER_EPOCH = """n_epochs):
+        with torch.no_grad():
+            old = log_prob(obs, actions)  # here
+"""
+CLIPPING = "            torch.nn.utils.clip_grad_norm_([weights, bias, critic], 1.0)\n            optimizer.step()"
+CLIPPED_LATE = """            optimizer.step()
+            torch.nn.utils.clip_grad_norm_([weights, bias, critic], 1.0)  # here"""
+FAULTS = {
+    "old log-probs per minibatch": Fault(((OLD, RECOMPUTED),), "repeated_ratio_dev", 0, 1e-6),
+    "old log-probs per epoch": Fault((("n_epochs):\n", PER_EPOCH),), "epoch_start_ratio_dev", 0, 1e-6),
+    "old log-probs with gradient": Fault(
+        ((OLD, "before = log_prob(obs[rows], actions[rows])  # here\n            ratio = (new - before).exp()"),),
+        "old_log_prob_with_gradient",
+        1,
+        1,
+    ),
+    "loss of the wrong sign": Fault(
+        (("loss = -surrogate.mean()", "loss = surrogate.mean()"), (SURROGATE, f"{SURROGATE}  # here")),
+        "policy_pull",
+        -1.001,
+        -0.9,
+    ),
+    "old over new": Fault(((OLD, "ratio = (old[rows] - new).exp()  # here"),), "policy_pull", -1.001, -0.9),
+    "max for min": Fault(((SURROGATE, f"{SURROGATE.replace('min', 'max')}  # here"),), "surrogate_takes_larger", 1, 1),
+    "advantages as a column": Fault(
+        (
+            ("surrogate = ", "column = advantages[rows].unsqueeze(-1)  # here\n            surrogate = "),
+            (SURROGATE, "torch.min(ratio * column, clipped * column)"),
+        ),
+        "surrogate_broadcast",
+        16,
+        16,
+    ),
+    "clip bounds swapped": Fault((("clamp(0.8, 1.2)", "clamp(1.2, 0.8)  # here"),), "clip_bounds_swapped", 1, 1),
+    "clip computed and unused": Fault(
+        ((SURROGATE, "ratio * advantages[rows]"), ("clamp(0.8, 1.2)", "clamp(0.8, 1.2)  # here")), "clip_unused", 1, 1
+    ),
+    "new log-probs detached": Fault(
+        (
+            (OLD, "ratio = (new.detach() - old[rows]).exp()"),
+            ("clamp(0.8, 1.2)", "clamp(0.8, 1.2)  # here"),
+        ),
+        "ratio_without_gradient",
+        1,
+        1,
+    ),
+    "gradients clipped after the step": Fault(((CLIPPING, CLIPPED_LATE),), "clip_after_step", 1, 1),
+    "gradients left over": Fault(
+        (("            optimizer.zero_grad()\n", ""), ("loss.backward()", "loss.backward()  # here")),
+        "gradients_left_over",
+        1,
+        1,
+    ),
+    "a part in no optimizer": Fault(
+        (("SGD([weights, bias, critic], lr=0.3)", "SGD([bias, critic], lr=0.3)  # here"),), "weights_unheld", 0.5, 0.9
+    ),
+    "learning rate 0": Fault((("lr=0.3)", "lr=0.0)  # here"),), "learning_rate", 0, 0),
+    "one epoch of two": Fault(
+        (
+            ("n_epochs):", "n_epochs):  # here"),
+            ("            optimizer.step()", "            optimizer.step()\n        break"),
+        ),
+        "passes",
+        1,
+        1,
+    ),
+    "the same minibatch each time": Fault(
+        (("new = log_prob(obs[rows], actions[rows])", f"rows = torch.arange(16)\n            {NEW}  # here"),),
+        "minibatches_alike",
+        1,
+        1,
+    ),
+    "sampling temperature": Fault(
+        (
+            ("torch.softmax(obs @ weights + bias, -1)", "torch.softmax((obs @ weights + bias) / 2.0, -1)"),
+            (", 1)[:, 0]\n", ", 1)[:, 0]  # here\n"),
+        ),
+        "sampling_temperature",
+        2,
+        2,
+    ),
+    "advantages of other samples": Fault(
+        (
+            ("advantages[rows], clipped", "chosen, clipped"),
+            ("clipped * advantages[rows]", "clipped * chosen"),
+            ("surrogate = ", "chosen = advantages[torch.randperm(32)[:16]]  # here\n            surrogate = "),
+        ),
+        "advantage_repeat_corr",
+        -0.6,
+        0.6,
+    ),
+    "value target with gradient": Fault(
+        (
+            ("(values - returns[rows])", "(values - target)"),
+            (
+                "value_loss = ",
+                "target = returns[rows] + 0.9 * (obs[rows] @ critic)[:, 0]  # here\n            value_loss = ",
+            ),
+        ),
+        "value_target_with_gradient",
+        1,
+        1,
+    ),
+    "values as a column": Fault(
+        (("(obs[rows] @ critic)[:, 0]", "obs[rows] @ critic"), (".pow(2).mean()", ".pow(2).mean()  # here")),
+        "value_broadcast",
+        16,
+        16,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_measured_and_its_line_named(tmp_path, name):
+    fault = FAULTS[name]
+    text = changed(*fault.changes)
+    seen = observed(text, tmp_path, 2)
+    values = seen.values(fault.metric)
+    assert values
+    assert all(fault.low <= value <= fault.high for value in values), values
+    assert [seen.places[fault.metric]["line"]] == marked_lines(text)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    return observed(SOUND, tmp_path_factory.mktemp("sound"), 5)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_sound_loop_shows_no_fault(sound, name):
+    fault = FAULTS[name]
+    values = sound.values(fault.metric)
+    assert values or fault.metric == "sampling_temperature"
+    assert not any(fault.low <= value <= fault.high for value in values), values
+
+
+def ended(text, folder, updates):
+    """Run a script without observation and return its variables."""
+    variables = {"__name__": "__main__"}
+    exec(compiled(text, folder, updates)[1], variables)  # noqa: S102 - the text of the tests
+    return variables
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
+def test_weights_gradients_and_random_numbers_are_those_without(tmp_path, optimizer):
+    text = changed(("SGD", optimizer), ("lr=0.3", "lr=0.01"))
+    without = ended(text, tmp_path, 4)
+    random = torch.get_rng_state()
+    seen = observed(text, tmp_path, 4).variables
+    assert torch.equal(torch.get_rng_state(), random)
+    for name in ("weights", "bias", "critic"):
+        assert torch.equal(seen[name], without[name])
+        assert torch.equal(seen[name].grad, without[name].grad)
+    assert torch.equal(seen["loss"], without["loss"])
+    assert seen["optimizer"].state_dict()["state"].keys() == without["optimizer"].state_dict()["state"].keys()
+
+
+def test_settings_and_sizes_are_found(sound):
+    assert sound.config == {
+        "n_epochs": 2,
+        "max_grad_norm": 1.0,
+        "clip_range": pytest.approx(0.2),
+        "learning_rate": 0.3,
+    }
+    first = sound.records[0]
+    assert (first["step"], first["update"], first["optimizer_steps"], first["passes"]) == (4, 1, 4, 2)
+    assert first["batch_start_ratio_dev"] == pytest.approx(0, abs=1e-6)
+    assert 0.05 < first["epoch_start_ratio_dev"] <= first["repeated_ratio_dev"]
+    assert 0 <= first["clip_fraction"] < 1
+    assert first["policy_pull"] == pytest.approx(1)
+    assert (first["rollout_trained"], first["optimizer_params_matched"]) == (1, 1)
+    assert sound.unseen == {}
+
+
+NAN = (
+    (
+        "clipped = ratio.clamp",
+        "ratio = ratio * (advantages[rows] - 9).log()  # here\n            clipped = ratio.clamp",
+    ),
+)
+DROPOUT = (
+    (
+        "    return torch",
+        "    obs = torch.nn.functional.dropout(obs, 0.5, torch.is_grad_enabled())  # here\n    return torch",
+    ),
+)
+OLDER = (
+    ("range(UPDATES):", "range(UPDATES):\n    batches = batches[-1:] if update else []"),
+    (
+        "    for epoch in",
+        "    batches.append((obs, actions, old, advantages, returns))\n"
+        "    obs, actions, old, advantages, returns = batches[0]\n    for epoch in",
+    ),
+    (NEW, f"{NEW}  # here"),
+)
+SAME = (("obs = torch.randn(32, 4)", "obs = obs if update else torch.randn(32, 4)"), (NEW, f"{NEW}  # here"))
+HALF = (
+    ("(0.5 * torch.randn(4, 3))", "((0.5 * torch.randn(4, 3)).bfloat16())"),
+    ("obs @ weights + bias, -1).gather", "obs @ weights.float() + bias, -1).gather"),
+    ("obs @ weights + bias, -1), 1)", "obs @ weights.float() + bias, -1), 1)"),
+    ("lr=0.3)", "lr=1e-5)  # here"),
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "metric", "updates", "values"),
+    [
+        (NAN, "loss", 1, ["NaN"]),
+        (DROPOUT, "dropout_active", 2, [1, 1]),
+        (OLDER, "rollouts_behind", 2, [0, 1]),
+        (SAME, "samples_trained_before", 2, [0, 1]),
+        (HALF, "weights_rounded_away", 2, [1, 1]),
+    ],
+)
+def test_faults_of_numbers_and_samples_are_measured(tmp_path, changes, metric, updates, values):
+    text = changed(*changes)
+    seen = observed(text, tmp_path, updates)
+    assert seen.values(metric) == values
+    assert [seen.places[metric]["line"]] == marked_lines(text)
+
+
+def test_a_loss_without_a_ratio_is_unseen(tmp_path):
+    seen = observed(changed((OLD, "ratio = new"), (".clamp(0.8, 1.2)", "")), tmp_path, 2)
+    assert "no loss of 8 steps" in seen.unseen["ratio"]
+    assert seen.records == []
+
+
+def test_compiled_code_ends_the_tracing_of_lines(tmp_path):
+    compiles = ("n_epochs = 2", 'n_epochs = 2\ntorch.compile(torch.exp, backend="eager")')
+    seen = observed(changed(compiles), tmp_path, 2)
+    assert "compiles" in seen.unseen["lines"]
+    assert "repeated_ratio_dev" not in seen.places
+
+
+def test_what_was_observed_before_an_exception_is_written(tmp_path):
+    text = changed(
+        ("            optimizer.step()", "            optimizer.step()\n        assert update < 1, 'out of money'")
+    )
+    with pytest.raises(AssertionError, match="out of money"):
+        observed(text, tmp_path, 3)
+    seen = read(tmp_path / "run.jsonl", {})
+    assert [record["optimizer_steps"] for record in seen.records] == [4, 2]
+
+
+@pytest.mark.parametrize("every", [0, 1])
+def test_the_first_updates_and_some_later_ones_are_observed(tmp_path, every):
+    seen = observed(SOUND, tmp_path, 10, every=every)
+    assert [record["step"] for record in seen.records[:2]] == [4, 8]
+    assert len(seen.records) >= 3
+    assert {record["step"] % 4 for record in seen.records} == {0}
+    assert set(seen.values("passes")) == {2}
+
+
+@pytest.mark.parametrize("bound", [{"updates": 1}, {"seconds": 0.0}])
+def test_the_script_runs_on_or_is_ended_when_enough_was_observed(tmp_path, bound, capsys):
+    before = torch.autograd.backward
+    text = changed(("loss.backward()", "loss.backward(); hooked = torch.autograd.backward"))
+    variables = observed(text, tmp_path, 3, live=True, **bound).variables
+    assert (variables["update"], variables["hooked"]) == (2, before)
+    shown = capsys.readouterr().err
+    assert shown.count("update 1, step 4, ratio") == ("updates" in bound)
+    with pytest.raises(SystemExit) as end:
+        observed(text, tmp_path, 3, stop=True, **bound)
+    assert end.value.code == 0
+
+
+def test_little_memory_still_gives_everything_but_the_origin(tmp_path):
+    seen = observed(SOUND, tmp_path, 2, memory=4096)
+    assert seen.values("policy_pull")
+
+
+def test_a_fault_of_ours_ends_the_observation_and_not_the_training(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("PPO_DOCTOR_DEBUG", raising=False)
+    before = torch.autograd.backward
+    without = ended(SOUND, tmp_path, 2)
+
+    def fail(*_):
+        raise ValueError("cannot see")
+
+    monkeypatch.setattr("ppo_doctor.record.script.session.loss_graph", fail)
+    seen = observed(SOUND, tmp_path, 2)
+    assert torch.equal(seen.variables["weights"], without["weights"])
+    assert capsys.readouterr().err.count("cannot see") == 1
+    assert torch.autograd.backward is before
+    assert not torch.overrides._get_current_function_mode_stack()

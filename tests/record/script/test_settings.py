@@ -1,0 +1,49 @@
+"""The configured number of epochs is found in the variables of a script."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from ppo_doctor.record.script.settings import passes_configured
+
+
+@dataclass
+class Config:
+    update_epochs: int = 4
+    clip: float = 0.2
+
+
+class Trainer:
+    def __init__(self, config):
+        self.config = config
+
+    def train(self):
+        return passes_configured([sys._getframe()])
+
+
+def of_local():
+    n_epochs = 5
+    return passes_configured([sys._getframe()]), n_epochs
+
+
+def test_the_number_is_found_where_scripts_keep_it():
+    assert of_local()[0] == {"n_epochs": 5}
+    assert Trainer(Config()).train() == {"n_epochs": 4}
+    assert Trainer(argparse.Namespace(ppo_epochs=6, lr=0.1)).train() == {"n_epochs": 6}
+    assert Trainer({"K_epochs": 7}).train() == {"n_epochs": 7}
+
+
+@pytest.mark.parametrize("values", [{"n_epochs": True}, {"n_epochs": 0}, {"n_epochs": 0.5}, {"epoch": 3}, {1: 2}])
+def test_other_values_are_no_number_of_epochs(values):
+    assert Trainer(values).train() == {}
+
+
+def test_two_numbers_are_none_and_an_early_stop_is_told():
+    assert Trainer({"n_epochs": 4, "num_epochs": 8}).train() == {}
+    assert Trainer({"n_epochs": 4, "ppo_epochs": 4}).train() == {"n_epochs": 4}
+    assert Trainer({"n_epochs": 4, "target_kl": 0.01}).train() == {"target_kl": 0.01}
+    assert Trainer({"n_epochs": 4, "target_kl": None}).train() == {"n_epochs": 4}

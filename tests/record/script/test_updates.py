@@ -1,0 +1,55 @@
+"""Steps are divided into updates by the rollouts between them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppo_doctor.record.script.steps import Inputs, Step
+from ppo_doctor.record.script.updates import Rhythm, rhythm_of, starts
+
+ENTRY = 1
+
+
+def steps(*passes, sampled=()):
+    """Return steps with a training pass and so many passes before it; those at some places drew samples."""
+    found = []
+    for number, count in enumerate(passes):
+        step = Step(number, sampled=number in sampled)
+        step.inputs = [
+            Inputs(ENTRY, None, graded, (), tokens=False, width=1, memory=(0, 0)) for graded in [True] + [False] * count
+        ]
+        found.append(step)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("seen", "known", "expected"),
+    [
+        ([], None, []),
+        # draws tell rollouts from training
+        (steps(8, 0, 0, 8, 0, sampled=(0, 3)), None, [0, 3]),
+        # rollouts in NumPy or another process: by passes
+        (steps(8, 0, 0, 8, 0, 0), None, [0, 3]),
+        # samples are drawn in every step, as dropout does
+        (steps(8, 0, 0, 8, 0, 0, sampled=range(6)), None, [0, 3]),
+        # one step per rollout
+        (steps(4, 4, 4, sampled=range(3)), None, [0, 1, 2]),
+        (steps(4, 4, 4), None, [0, 1, 2]),
+        # nothing seen of the rollouts: one update
+        (steps(0, 0, 0), None, [0]),
+        # the rhythm of earlier updates, from the middle of one on
+        (steps(0, 0, 8, 0, sampled=(2,)), Rhythm(draws=True, passes=0), [2]),
+        (steps(0, 0, 0), Rhythm(draws=True, passes=0), []),
+        (steps(0, 8, 0), Rhythm(draws=False, passes=5), [1]),
+    ],
+)
+def test_an_update_begins_after_a_rollout(seen, known, expected):
+    begins = starts(seen, {ENTRY}, known)
+    assert [number for number, begin in enumerate(begins) if begin] == expected
+
+
+def test_the_rhythm_of_an_update_is_how_its_first_step_differs():
+    assert rhythm_of(steps(8, 0, 0, sampled=(0,)), {ENTRY}) == Rhythm(draws=True, passes=5)
+    assert rhythm_of(steps(8, 0, 0, sampled=range(3)), {ENTRY}) == Rhythm(draws=False, passes=5)
+    assert rhythm_of(steps(1, 1, 1), {ENTRY}) is None
+    assert rhythm_of(steps(8), {ENTRY}) is None
