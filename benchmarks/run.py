@@ -22,8 +22,8 @@ CASES = {
     "conv": (
         "S(nn.Conv2d(3, 16, 5, 2), nn.ReLU(), nn.Conv2d(16, 32, 3, 2), nn.ReLU(), nn.Flatten(), L(1152, 4))",
         (3, 32, 32),
-        256,
-        100,
+        64,
+        60,
         1.1,
         16,
     ),
@@ -31,8 +31,8 @@ CASES = {
         "S(nn.TransformerEncoder(nn.TransformerEncoderLayer(768, 12, 3072, batch_first=True), 7),"
         " nn.Flatten(), L(12288, 4))",
         (16, 768),
-        16,
         8,
+        4,
         1.1,
         2,
     ),
