@@ -386,7 +386,6 @@ class Session:
 
     def _pause(self) -> None:
         self._rest()
-        begun = self._window[0].number if self._window and self._whole else self.steps
         self._window, self._idle = [], 0
         self._left = max(1, FIRST - self.update)
         self.operations.new_step()
