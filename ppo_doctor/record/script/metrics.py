@@ -403,15 +403,13 @@ def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dic
         if len({step.learning_rate for step in seen.steps} | {config.get("learning_rate")}) > 1
         else None
     )
-    made = next((place for optimizer, place in reversed(session.optimizers()) if place), None)
+    orphaned = session.policy.orphaned(operations.initialised, session.places)
+    made = next((place for optimizer, place in reversed(session.policy.optimizers()) if place), None)
     backward = next((step.backward_place for step in seen.steps if step.backward_place), None)
     clip_after = next(
         (p for step in seen.steps for name, p in step.events if name == "clip" and _clipped_early(step)), None
     )
     temperature = _temperature(seen)
-    entered = [each for step in seen.steps for each in step.trained if each.weight in seen.entries]
-    trained = next((each.place for each in entered), None)
-    taken = next((each.taken for each in entered if each.taken), None) or trained
     line = session.places.resolve(backward) if backward else None
     sampled = [
         n for step in seen.steps for code, n in step.sampled_at if line is not None and code.co_filename == line.file
@@ -424,12 +422,12 @@ def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dic
         "gradient_kept": _constant(files, config.get("max_grad_norm"), _NORM) or session.clip_place(),
         "config.max_grad_norm": _constant(files, config.get("max_grad_norm"), _NORM) or session.clip_place(),
         "learning_rate": session.scheduler_place() or rate or _constant(files, first.learning_rate, _RATE) or made,
-        "optimizer_params_matched": session.orphaned_place() or made,
-        "weights_unheld": session.orphaned_place() or made,
+        "optimizer_params_matched": orphaned or made,
+        "weights_unheld": orphaned or made,
         "update_norm": made,
         "changed_fraction": operations.cast_at or made,
         "weights_rounded_away": operations.cast_at or made,
-        "weights_without_gradient": operations.cut_off(session.ungraded()),
+        "weights_without_gradient": operations.cut_off(session.policy.ungraded(operations.ran)),
         "weights_frozen": operations.cut_off(set(operations.frozen)),
         "reference_shared": _assigned(seen, session)
         or next((s.reference_place for s in seen.steps if s.reference_place), None),
@@ -441,19 +439,24 @@ def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dic
         "optimizer_steps": loop,
         "dropout_active": next((step.dropout_place for step in seen.steps if step.dropout_place), None),
         "sampling_temperature": temperature[1] if temperature else None,
-        "inputs_unseen": trained,
-        "rollouts_behind": taken,
-        "rollout_trained": taken,
-        "minibatches_alike": taken,
-        "samples_trained_before": taken,
         "value_target_with_gradient": next((s.value_target for s in seen.steps if s.value_target), None),
         "value_broadcast": next((s.value_place for s in seen.steps if s.value_place), None),
     }
+    found |= _sample_places(seen)
     if operations.not_finite:
         found |= dict.fromkeys(
             ("loss", "advantages_mean", "advantages_std", "ratio_mean", "grad_norm"), operations.not_finite
         )
     return found
+
+
+def _sample_places(seen: UpdateSeen) -> dict[str, Place | Stack | None]:
+    """Return the lines that call the network in training, and that choose its samples."""
+    entered = [each for step in seen.steps for each in step.trained if each.weight in seen.entries]
+    trained = next((each.place for each in entered), None)
+    taken = next((each.taken for each in entered if each.taken), None) or trained
+    names = ("rollouts_behind", "rollout_trained", "minibatches_alike", "samples_trained_before")
+    return {"inputs_unseen": trained, **dict.fromkeys(names, taken)}
 
 
 def _constant(files: Iterable[str], value: float | None, names: re.Pattern[str]) -> Place | None:

@@ -180,7 +180,7 @@ class Operations:
         elif name == "to" and result.dtype in (torch.bfloat16, torch.float16):
             self.cast_at = self._stack()
         elif name.endswith("_") and not graded:
-            self.initialised.setdefault(id(args[0]), (len(self._session.optimizers()), self._stack()))
+            self.initialised.setdefault(id(args[0]), (len(self._session.policy.optimizers()), self._stack()))
 
     def from_network(self, tensor: Tensor) -> bool:
         """Return whether a tensor was computed from parameters, not from stored data."""

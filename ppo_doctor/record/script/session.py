@@ -6,7 +6,6 @@ import math
 import os
 import sys
 import time
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -26,6 +25,7 @@ from ppo_doctor.record.script.mode import OperationMode, Operations
 from ppo_doctor.record.script.movement import Movement
 from ppo_doctor.record.script.options import WatchOptions
 from ppo_doctor.record.script.places import Place, Places, Stack
+from ppo_doctor.record.script.policy import PolicyWeights
 from ppo_doctor.record.script.ring import Ring
 from ppo_doctor.record.script.settings import passes_configured
 from ppo_doctor.record.script.steps import Inputs, Step
@@ -77,13 +77,8 @@ class Session:
         self._whole = True
         self._next, self._left = 0, FIRST
         self._steps_per_update = 1
-        self._policy: dict[int, Tensor] = {}
-        self._policy_optimizers: set[int] = set()
-        #: parameters of the optimizers that have stepped since the last update
-        self._held: dict[int, Tensor] = {}
-        self._optimizers: dict[int, tuple[weakref.ref[Any], Place | None]] = {}
+        self.policy = PolicyWeights()
         self._movement = Movement()
-        self._with_gradient: set[int] = set()
         self._config: dict[str, float | int] = {}
         self._places: dict[str, Place] = {}
         self._trained_before: set[int] = set()
@@ -187,7 +182,7 @@ class Session:
 
     def optimizer_created(self, optimizer: Any, frame: FrameType) -> None:  # noqa: ANN401
         """Remember an optimizer and the line that made it."""
-        self._optimizers[id(optimizer)] = (weakref.ref(optimizer), self.places.innermost(self.places.stack(frame, ANY)))
+        self.policy.made(optimizer, self.places.innermost(self.places.stack(frame, ANY)))
 
     def scheduler_created(self, _: object, frame: FrameType) -> None:
         """Remember the line that made a learning-rate schedule."""
@@ -271,26 +266,26 @@ class Session:
         """Take note of gradients and of the learning rate."""
         self._stepping = True
         held = [p for group in optimizer.param_groups for p in group["params"]]
-        self._held.update((id(p), p) for p in held)
+        self.policy.held.update((id(p), p) for p in held)
         if self.observing or self.step.ratios:
-            self._with_gradient.update(id(p) for p in held if p.grad is not None)
+            self.policy.note_gradients(held)
             if self.step.ratios:
                 self._know_policy(optimizer, held)
-        if self._is_policy_step(optimizer):
+        if self.policy.steps(optimizer, self.step.has_loss):
             self.step.learning_rate = _rate(optimizer)
             self.step.clipped_before = self.step.clipped_before or any(
                 name == "clip" for name, _ in self._after_last_backward()
             )
             if self.observing:
                 self._check_gradients(held)
-                self._movement.before_step(self._policy.values() or held)
+                self._movement.before_step(self.policy.weights.values() or held)
                 if self.step.grad_norm is None:
-                    self.step.grad_norm = _norm([p for p in held if id(p) in self._policy] or held)
+                    self.step.grad_norm = _norm([p for p in held if id(p) in self.policy.weights] or held)
 
     def after_step(self, optimizer: Any) -> None:  # noqa: ANN401
         """End a step of the policy."""
         self._stepping = False
-        if not self._is_policy_step(optimizer):
+        if not self.policy.steps(optimizer, self.step.has_loss):
             return
         step = self.step
         step.rounded = self._movement.after_step() if self.observing else None
@@ -324,28 +319,17 @@ class Session:
         if self.step.steep and not self.operations.not_finite and any(bool(torch.isnan(g).any()) for g in gradients):
             self.operations.not_finite = self.step.steep
 
-    # the policy and its optimizer
-
-    def _is_policy_step(self, optimizer: Any) -> bool:  # noqa: ANN401
-        if self._policy_optimizers:
-            return id(optimizer) in self._policy_optimizers
-        return self.step.has_loss
-
     def _know_policy(self, optimizer: Any, held: Sequence[Tensor]) -> None:  # noqa: ANN401
-        """Determine the policy's parameters, on which the ratio depends, and the optimizer that holds them."""
-        if len(self._window) < FIRST or not self._policy:
+        """Determine the policy's parameters, on which the ratio depends, and whether the optimizer holds them."""
+        if len(self._window) < FIRST or not self.policy.weights:
             identities = set().union(*(leaves(each.nodes.ratio) for each in self.step.ratios))
-            known = {**self.operations.ran, **{id(p): p for p in held}}
-            self._policy.update({each: known[each] for each in identities if each in known})
-        if any(id(p) in self._policy for p in held):
-            self._policy_optimizers.add(id(optimizer))
+            self.policy.know(identities, {**self.operations.ran, **{id(p): p for p in held}})
+        self.policy.held_by(optimizer, held)
 
     def _left_over(self) -> bool:
         """Return whether the policy has gradients although no backward pass ran since its last step."""
-        if not self.steps or sum(name == "backward" for name, _ in self.step.events) > 1 or not self._policy:
-            return False
-        smallest = min(self._policy.values(), key=lambda each: each.numel())
-        return smallest.grad is not None and bool((smallest.grad != 0).any())
+        once = sum(name == "backward" for name, _ in self.step.events) == 1
+        return bool(self.steps) and once and self.policy.has_leftover()
 
     def _after_last_backward(self) -> list[tuple[str, Stack]]:
         events = self.step.events
@@ -386,6 +370,7 @@ class Session:
 
     def _pause(self) -> None:
         self._rest()
+        begun = self._window[0].number if self._window and self._whole else self.steps
         self._window, self._idle = [], 0
         self._left = max(1, FIRST - self.update)
         self.operations.new_step()
@@ -417,10 +402,10 @@ class Session:
         seen = UpdateSeen(
             steps=steps,
             entries=self.operations.entries,
-            policy=frozenset(self._policy),
+            policy=frozenset(self.policy.weights),
             moved=moved,
-            matched=self._matched(),
-            ungraded=self._ungraded(),
+            matched=self.policy.matched(),
+            ungraded=self.policy.ungraded_share(self.operations.ran),
             frozen=self.operations.frozen_share(),
             alias=self.alias,
             number=self.update,
@@ -440,8 +425,7 @@ class Session:
     def _remember(self, seen: UpdateSeen) -> None:
         self._trained_before = seen.trained_rows()
         self._rollouts = [*self._rollouts, seen.rollout_rows()][-4:]
-        self._with_gradient.clear()
-        self._held.clear()
+        self.policy.clear()
 
     def _settings(self, steps: Iterable[Step]) -> None:
         for step in steps:
@@ -465,19 +449,6 @@ class Session:
         """Return the settings found so far."""
         return self._config
 
-    def optimizers(self) -> list[tuple[Any, Place | None]]:
-        """Return the optimizers that are alive, with the lines that made them."""
-        return [(each(), place) for each, place in self._optimizers.values() if each() is not None]
-
-    def orphaned_place(self) -> Place | None:
-        """Return the line that made weights of the policy after the last optimizer was made, None if none were."""
-        held = self._held
-        for key in self._policy:
-            optimizers, stack = self.operations.initialised.get(key, (0, ()))
-            if key not in held and optimizers and stack:
-                return self.places.outermost(stack)
-        return None
-
     def scheduler_place(self) -> Place | None:
         """Return the line that made a learning-rate schedule."""
         return self._places.get("scheduler")
@@ -490,23 +461,6 @@ class Session:
         """Return the user's source files that are loaded."""
         files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         return [*dict.fromkeys([self.options.script, *(f for f in files if f and self.places.is_own(f))])]
-
-    def _matched(self) -> float | None:
-        policy = [p for p in self._policy.values() if p.requires_grad]
-        held = self._held
-        total = sum(p.numel() for p in policy)
-        return sum(p.numel() for p in policy if id(p) in held) / total if total and held else None
-
-    def ungraded(self) -> set[int]:
-        """Return the weights that an optimizer holds and that ran, but got no gradient."""
-        return {key for key in self.operations.ran if key in self._held and key not in self._with_gradient}
-
-    def _ungraded(self) -> float | None:
-        """Return the share of the weights that an optimizer holds and that ran, but got no gradient."""
-        held = self._held
-        ran = [p for key, p in self.operations.ran.items() if key in held]
-        total = sum(p.numel() for p in ran)
-        return sum(p.numel() for p in ran if id(p) not in self._with_gradient) / total if total else None
 
     def _bounded(self) -> None:
         """Let go when as much as was asked for has been observed."""

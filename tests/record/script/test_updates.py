@@ -38,9 +38,9 @@ def steps(*passes, sampled=()):
         # nothing seen of the rollouts: one update
         (steps(0, 0, 0), None, [0]),
         # the rhythm of earlier updates, from the middle of one on
-        (steps(0, 0, 8, 0, sampled=(2,)), Rhythm(draws=True, passes=0), [2]),
-        (steps(0, 0, 0), Rhythm(draws=True, passes=0), []),
-        (steps(0, 8, 0), Rhythm(draws=False, passes=5), [1]),
+        (steps(0, 0, 8, 0, sampled=(2,)), Rhythm(draws=True, passes=0, rollout=0), [2]),
+        (steps(0, 0, 0), Rhythm(draws=True, passes=0, rollout=0), []),
+        (steps(0, 8, 0), Rhythm(draws=False, passes=5, rollout=8), [1]),
     ],
 )
 def test_an_update_begins_after_a_rollout(seen, known, expected):
@@ -49,7 +49,7 @@ def test_an_update_begins_after_a_rollout(seen, known, expected):
 
 
 def test_the_rhythm_of_an_update_is_how_its_first_step_differs():
-    assert rhythm_of(steps(8, 0, 0, sampled=(0,)), {ENTRY}) == Rhythm(draws=True, passes=5)
-    assert rhythm_of(steps(8, 0, 0, sampled=range(3)), {ENTRY}) == Rhythm(draws=False, passes=5)
+    assert rhythm_of(steps(8, 0, 0, sampled=(0,)), {ENTRY}) == Rhythm(draws=True, passes=4, rollout=8)
+    assert rhythm_of(steps(8, 0, 0, sampled=range(3)), {ENTRY}) == Rhythm(draws=False, passes=4, rollout=8)
     assert rhythm_of(steps(1, 1, 1), {ENTRY}) is None
     assert rhythm_of(steps(8), {ENTRY}) is None

@@ -1,0 +1,81 @@
+"""Know the policy's weights, the optimizers that hold them, and which of them got gradients."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ppo_doctor.record.script.places import Place, Places, Stack
+
+Tensor = Any
+
+
+class PolicyWeights:
+    """The parameters that the ratio depends on, and what became of them since the last update."""
+
+    def __init__(self) -> None:
+        self.weights: dict[int, Tensor] = {}
+        #: parameters of the optimizers that have stepped since the last update
+        self.held: dict[int, Tensor] = {}
+        self._steppers: set[int] = set()
+        self._made: dict[int, tuple[weakref.ref[Any], Place | None]] = {}
+        self._with_gradient: set[int] = set()
+
+    def made(self, optimizer: Any, place: Place | None) -> None:  # noqa: ANN401
+        """Remember an optimizer and the line that made it."""
+        self._made[id(optimizer)] = (weakref.ref(optimizer), place)
+
+    def optimizers(self) -> list[tuple[Any, Place | None]]:
+        """Return the optimizers that are alive, with the lines that made them."""
+        return [(each(), place) for each, place in self._made.values() if each() is not None]
+
+    def steps(self, optimizer: Any, has_loss: bool) -> bool:  # noqa: ANN401
+        """Return whether a step of an optimizer is one of the policy; any is while no optimizer is known to hold it."""
+        return id(optimizer) in self._steppers if self._steppers else has_loss
+
+    def note_gradients(self, held: Iterable[Tensor]) -> None:
+        """Note which parameters have a gradient before a step."""
+        self._with_gradient.update(id(p) for p in held if p.grad is not None)
+
+    def know(self, identities: set[int], known: dict[int, Tensor]) -> None:
+        """Add parameters that the ratio depends on."""
+        self.weights.update({each: known[each] for each in identities if each in known})
+
+    def held_by(self, optimizer: Any, held: Sequence[Tensor]) -> None:  # noqa: ANN401
+        """Note whether an optimizer holds a weight of the policy."""
+        if any(id(p) in self.weights for p in held):
+            self._steppers.add(id(optimizer))
+
+    def has_leftover(self) -> bool:
+        """Return whether the policy has a gradient that is not 0, by its smallest parameter."""
+        smallest = min(self.weights.values(), key=lambda each: each.numel(), default=None)
+        return smallest is not None and smallest.grad is not None and bool((smallest.grad != 0).any())
+
+    def matched(self) -> float | None:
+        """Return the share of the trained weights that optimizers hold, None if none stepped."""
+        policy = [p for p in self.weights.values() if p.requires_grad]
+        total = sum(p.numel() for p in policy)
+        return sum(p.numel() for p in policy if id(p) in self.held) / total if total and self.held else None
+
+    def ungraded(self, ran: dict[int, Tensor]) -> set[int]:
+        """Return the parameters that an optimizer holds and that ran, but got no gradient."""
+        return {key for key in ran if key in self.held and key not in self._with_gradient}
+
+    def ungraded_share(self, ran: dict[int, Tensor]) -> float | None:
+        """Return the share of the weights that an optimizer holds and that ran, but got no gradient."""
+        total = sum(p.numel() for key, p in ran.items() if key in self.held)
+        return sum(ran[key].numel() for key in self.ungraded(ran)) / total if total else None
+
+    def orphaned(self, initialised: dict[int, tuple[int, Stack]], places: Places) -> Place | None:
+        """Return the line that made weights of the policy after the last optimizer was made, None if none were."""
+        for key in self.weights:
+            optimizers, stack = initialised.get(key, (0, ()))
+            if key not in self.held and optimizers and stack:
+                return places.outermost(stack)
+        return None
+
+    def clear(self) -> None:
+        """Forget what concerns one update."""
+        self._with_gradient.clear()
+        self.held.clear()
