@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
 #: Share of different inputs from which samples are told apart by their inputs.
 DISTINCT = 0.9
-#: Fewest samples and pairs from which a correlation is computed, and the one of old log-probs that shows that samples
-#: and log-probs stand in the same order.
-FEWEST, SAME_ORDER = 16, 0.99
+#: Fewest pairs from which a correlation is computed.
+FEWEST = 16
+#: Samples and log-probs stand in the same order if this share of samples has the same old log-prob in two passes, and
+#: old log-probs spread by at least this.
+SAME_ORDER, SPREAD = 0.95, 1e-3
 #: How many times the samples of a minibatch a rollout has at least if it is not one minibatch.
 WHOLE = 1.5
 _CLIP = re.compile(r"(?i)clip|eps")
@@ -64,6 +66,26 @@ class UpdateSeen:
     def ratios(self) -> list[RatioSeen]:
         """Return the ratios of all minibatches."""
         return [each for step in self.steps for each in step.ratios if each.row is not None]
+
+    def samples(self, step: Step) -> np.ndarray[Any, Any]:
+        """Return a number for each sample trained on, equal for equal samples of this update.
+
+        It is the place in the batch where samples were taken by index, else what the inputs show.
+        """
+        if not self.by_index:
+            return self.rows(step, graded=True)
+        entry, widths = self.entry
+        chosen = [each.index for each in step.trained if each.weight == entry and each.width in widths]
+        return np.concatenate([each for each in chosen if each is not None]) if chosen else np.zeros(0, np.int64)
+
+    @cached_property
+    def by_index(self) -> bool:
+        """Return whether all samples were taken by index."""
+        entry, widths = self.entry
+        entered = [
+            each for step in self.steps for each in step.trained if each.weight == entry and each.width in widths
+        ]
+        return bool(entered) and all(each.index is not None for each in entered)
 
     @cached_property
     def entry(self) -> tuple[int | None, set[int]]:
@@ -208,35 +230,55 @@ def _of_samples(seen: UpdateSeen) -> dict[str, float]:
     temperature = _temperature(seen)
     if temperature is not None:
         numbers["sampling_temperature"] = temperature[0]
+    return numbers | _of_this_batch(seen) | _of_other_batches(seen)
+
+
+def _of_this_batch(seen: UpdateSeen) -> dict[str, float]:
+    """Return how often the samples of an update were trained on, and whether minibatches and advantages repeat."""
     if not _told_apart(seen):
-        return numbers
-    trained = [self_rows for step in seen.steps if len(self_rows := seen.rows(step, graded=True))]
+        return {}
+    numbers: dict[str, float] = {}
+    trained = [samples for step in seen.steps if len(samples := seen.samples(step))]
     counts = Counter(np.concatenate(trained).tolist())
-    per_sample = _per_step(seen)
     often = float(np.median(list(counts.values())))
     if seen.whole and sum(count == often for count in counts.values()) >= DISTINCT * len(counts):
-        numbers["passes"] = often / per_sample
-    rows, rollout = set(counts), seen.rollout_rows()
-    tokens = any(each.tokens for step in seen.steps for each in step.trained)
-    if rollout and len(rows & rollout) > 0.5 * len(rows):
-        if seen.whole:
-            numbers["rollout_trained"] = len(rows & rollout) / len(rollout)
-        numbers["rollouts_behind"] = 0.0
-    elif rollout and not tokens:
-        lags = [n for n, each in enumerate(reversed(seen.rollouts), 1) if len(rows & each) > 0.5 * len(rows)]
-        if lags:
-            numbers["rollouts_behind"] = float(lags[0])
-        numbers["inputs_unseen"] = 1 - len(rows & rollout.union(*seen.rollouts)) / len(rows)
-    alike = _alike(trained, len(rollout))
+        numbers["passes"] = often / _per_step(seen)
+    batch = max(counts) + 1 if seen.by_index else len(seen.rollout_rows())
+    alike = _alike(trained, max(batch, len(counts)))
     if alike is not None:
         numbers["minibatches_alike"] = alike
-    numbers["samples_trained_before"] = 0.0
-    if seen.trained_before:
-        numbers["samples_trained_before"] = len(rows & seen.trained_before) / len(rows)
     correlation = _advantage_correlation(seen)
-    if correlation is not None:
-        numbers["advantage_repeat_corr"] = correlation
+    return numbers | ({} if correlation is None else {"advantage_repeat_corr": correlation})
+
+
+def _of_other_batches(seen: UpdateSeen) -> dict[str, float]:
+    """Return how samples trained on and inputs of rollouts agree, where inputs are different for different samples."""
+    inputs = [each for step in seen.steps if len(each := seen.rows(step, graded=True))]
+    if not inputs or not _all_distinct(np.concatenate(inputs), len(seen.steps)):
+        return {}
+    numbers: dict[str, float] = {}
+    trained, rollout = set(np.concatenate(inputs).tolist()), seen.rollout_rows()
+    tokens = any(each.tokens for step in seen.steps for each in step.trained)
+    if rollout and len(trained & rollout) > 0.5 * len(trained):
+        if seen.whole:
+            numbers["rollout_trained"] = len(trained & rollout) / len(rollout)
+        numbers["rollouts_behind"] = 0.0
+    elif rollout and not tokens:
+        lags = [n for n, each in enumerate(reversed(seen.rollouts), 1) if len(trained & each) > 0.5 * len(trained)]
+        if lags:
+            numbers["rollouts_behind"] = float(lags[0])
+        numbers["inputs_unseen"] = 1 - len(trained & rollout.union(*seen.rollouts)) / len(trained)
+    numbers["samples_trained_before"] = (
+        len(trained & seen.trained_before) / len(trained) if seen.trained_before else 0.0
+    )
     return numbers
+
+
+def _all_distinct(rows: np.ndarray[Any, Any], steps: int) -> bool:
+    """Return whether inputs repeat only as passes over the batch repeat them: alike, and at most once per step."""
+    counts = np.unique(rows, return_counts=True)[1]
+    often, alike = Counter(counts.tolist()).most_common(1)[0]
+    return len(counts) > 1 and often <= steps and alike >= DISTINCT * len(counts)
 
 
 def _alike(trained: Sequence[np.ndarray[Any, Any]], rollout: int) -> float | None:
@@ -252,16 +294,16 @@ def _per_step(seen: UpdateSeen) -> float:
     entry = seen.main_entry()
     found = []
     for step in seen.steps:
-        counts = Counter(seen.rows(step, graded=True).tolist())
+        counts = Counter(seen.samples(step).tolist())
         calls = sum(each.weight == entry for each in step.trained)
         found += [max(min(np.median(list(counts.values())), calls), 1)] if counts else []
     return float(np.median(found or [1]))
 
 
 def _told_apart(seen: UpdateSeen) -> bool:
-    """Return whether inputs are different for different samples, in the largest minibatch."""
-    rows = max((seen.rows(step, graded=True) for step in seen.steps), key=len, default=np.zeros(0))
-    return len(rows) > 1 and len(set(rows.tolist())) * _per_step(seen) >= DISTINCT * len(rows)
+    """Return whether samples are told apart: by index, or by inputs that differ in the largest minibatch."""
+    rows = max((seen.samples(step) for step in seen.steps), key=len, default=np.zeros(0))
+    return seen.by_index or (len(rows) > 1 and len(set(rows.tolist())) * _per_step(seen) >= DISTINCT * len(rows))
 
 
 def _temperature(seen: UpdateSeen) -> tuple[float, Stack] | None:
@@ -285,7 +327,7 @@ def _epoch_starts(seen: UpdateSeen) -> list[int]:
         return []
     found, place, current = [], 0, set[int]()
     for step in seen.steps:
-        rows = set(seen.rows(step, graded=True).tolist())
+        rows = set(seen.samples(step).tolist())
         if rows and rows & current:
             found += [place] if step.ratios else []
             current = set()
@@ -299,7 +341,7 @@ def _advantage_correlation(seen: UpdateSeen) -> float | None:
     pairs: dict[str, list[tuple[float, float]]] = {"advantages": [], "old_log_probs": []}
     known: dict[int, tuple[float, float]] = {}
     for step in seen.steps:
-        rows = seen.rows(step, graded=True)
+        rows = seen.samples(step)
         for each in step.ratios[:1]:
             adv, old = each.advantages, each.old_log_probs
             if adv is None or old is None or not len(adv) == len(old) == len(rows):
@@ -310,8 +352,14 @@ def _advantage_correlation(seen: UpdateSeen) -> float | None:
                     pairs["old_log_probs"].append((known[row][1], log_prob))
                 else:
                     known[row] = (value, log_prob)
-    order = _correlation(pairs["old_log_probs"])
-    return _correlation(pairs["advantages"]) if order is not None and order > SAME_ORDER else None
+    stored = np.asarray(pairs["old_log_probs"])
+    if (
+        len(stored) < FEWEST
+        or stored.std() < SPREAD
+        or float(np.mean(np.abs(stored[:, 0] - stored[:, 1]) < ONE)) < SAME_ORDER
+    ):
+        return None
+    return _correlation(pairs["advantages"])
 
 
 def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
@@ -427,7 +475,7 @@ def _step_places(seen: UpdateSeen, session: Session, clamp: Stack | None) -> dic
         "update_norm": made,
         "changed_fraction": operations.cast_at or made,
         "weights_rounded_away": operations.cast_at or made,
-        "weights_without_gradient": operations.cut_off(session.policy.ungraded(operations.ran)),
+        "weights_without_gradient": operations.cut_off(session.policy.ungraded(operations.ran_ever)),
         "weights_frozen": operations.cut_off(set(operations.frozen)),
         "reference_shared": _assigned(seen, session)
         or next((s.reference_place for s in seen.steps if s.reference_place), None),

@@ -107,6 +107,8 @@ class Operations:
         self.cast_at: Stack = ()
         #: parameters that ran with gradients on: identity → parameter
         self.ran: dict[int, Tensor] = {}
+        #: parameters that ran at all
+        self.ran_ever: dict[int, Tensor] = {}
         #: frozen parameters between the data and a trained layer
         self.frozen: dict[int, Tensor] = {}
         #: parameters that data enter by, known from the first training pass on
@@ -232,6 +234,7 @@ class Operations:
         parameters = [
             each for each in weights if isinstance(each, torch.nn.Parameter) or (each.requires_grad and each.is_leaf)
         ]
+        self.ran_ever.update((id(each), each) for each in parameters)
         if graded:
             self.ran.update((id(each), each) for each in parameters)
         data = args[0] if args else kwargs.get("input")
@@ -247,10 +250,12 @@ class Operations:
         elif weight not in self.entries and self.from_network(data) and (self.entries or data.numel() > MOST_UNKNOWN):
             return
         stack = self._session.places.stack(sys._getframe(3))
+        rows = _rows(data, name)
+        chosen = _index(self.chain(data), len(rows)) if graded else None
         taken = (indexed([(each, made) for each, made, _ in self.chain(data)]) or stack) if graded else ()
         memory = (data.data_ptr(), data.numel())
         width = int(data.shape[-1])
-        inputs = Inputs(weight, _rows(data, name), graded, stack, tokens, width, memory, taken)
+        inputs = Inputs(weight, rows, graded, stack, tokens, width, memory, taken, chosen)
         self._session.step.inputs.append(inputs)
 
     def _from_network_without_gradient(self, data: Tensor) -> bool:
@@ -361,6 +366,17 @@ class Operations:
             if self._made_bytes > self._most_bytes:
                 self._made.clear()
                 self._made_bytes = 0
+
+
+def _index(chain: Sequence[tuple[str, Stack, tuple[Any, ...]]], samples: int) -> np.ndarray[Any, Any] | None:
+    """Return the indices by which the samples of a minibatch were taken from a batch, None if they are not known."""
+    for name, _, args in chain:
+        index = args[1] if name in ("__getitem__", "index_select") and len(args) > 1 else None
+        if isinstance(index, torch.Tensor) and index.dtype == torch.int64 and index.numel() == samples:
+            return np.array(index.detach().reshape(-1).cpu().numpy())
+        if isinstance(index, np.ndarray) and index.dtype.kind == "i" and index.size == samples:
+            return index.reshape(-1).astype(np.int64)
+    return None
 
 
 def indexed(chain: Sequence[tuple[str, Stack]]) -> Stack:

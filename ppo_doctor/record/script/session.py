@@ -224,6 +224,7 @@ class Session:
                 self.configured(frame)
                 step.leftover = step.leftover or self._left_over()
                 step.unused_clamps += [where for node, where in step.clamps if node not in set(graph.nodes)]
+                step.clamps.clear()
                 step.ratios += found
             if loss.numel() == 1:
                 step.losses.append(float(loss.detach()))
@@ -405,7 +406,7 @@ class Session:
             policy=frozenset(self.policy.weights),
             moved=moved,
             matched=self.policy.matched(),
-            ungraded=self.policy.ungraded_share(self.operations.ran),
+            ungraded=self.policy.ungraded_share(self.operations.ran_ever),
             frozen=self.operations.frozen_share(),
             alias=self.alias,
             number=self.update,

@@ -55,6 +55,8 @@ class Inputs:
     memory: tuple[int, int]
     #: the first operation that made them in this training pass, such as indexing
     taken: Stack = ()
+    #: the samples' places in the batch, where they were taken from it by index
+    index: Array | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -49,7 +49,7 @@ def test_an_update_begins_after_a_rollout(seen, known, expected):
 
 
 def test_the_rhythm_of_an_update_is_how_its_first_step_differs():
-    assert rhythm_of(steps(8, 0, 0, sampled=(0,)), {ENTRY}) == Rhythm(draws=True, passes=4, rollout=8)
-    assert rhythm_of(steps(8, 0, 0, sampled=range(3)), {ENTRY}) == Rhythm(draws=False, passes=4, rollout=8)
+    assert rhythm_of(steps(8, 0, 0, sampled=(0,)), {ENTRY}) == Rhythm(draws=True, passes=5, rollout=9)
+    assert rhythm_of(steps(8, 0, 0, sampled=range(3)), {ENTRY}) == Rhythm(draws=False, passes=5, rollout=9)
     assert rhythm_of(steps(1, 1, 1), {ENTRY}) is None
     assert rhythm_of(steps(8), {ENTRY}) is None
