@@ -243,7 +243,9 @@ def _of_this_batch(seen: UpdateSeen) -> dict[str, float]:
     often = float(np.median(list(counts.values())))
     if seen.whole and sum(count == often for count in counts.values()) >= DISTINCT * len(counts):
         numbers["passes"] = often / _per_step(seen)
-    batch = max(counts) + 1 if seen.by_index else len(seen.rollout_rows())
+    batch = (
+        max(each.batch for step in seen.steps for each in step.trained) if seen.by_index else len(seen.rollout_rows())
+    )
     alike = _alike(trained, max(batch, len(counts)))
     if alike is not None:
         numbers["minibatches_alike"] = alike

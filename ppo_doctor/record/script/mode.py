@@ -251,11 +251,11 @@ class Operations:
             return
         stack = self._session.places.stack(sys._getframe(3))
         rows = _rows(data, name)
-        chosen = _index(self.chain(data), len(rows)) if graded else None
+        chosen, batch = _index(self.chain(data), len(rows)) if graded else (None, 0)
         taken = (indexed([(each, made) for each, made, _ in self.chain(data)]) or stack) if graded else ()
         memory = (data.data_ptr(), data.numel())
         width = int(data.shape[-1])
-        inputs = Inputs(weight, rows, graded, stack, tokens, width, memory, taken, chosen)
+        inputs = Inputs(weight, rows, graded, stack, tokens, width, memory, taken, chosen, batch)
         self._session.step.inputs.append(inputs)
 
     def _from_network_without_gradient(self, data: Tensor) -> bool:
@@ -368,15 +368,17 @@ class Operations:
                 self._made_bytes = 0
 
 
-def _index(chain: Sequence[tuple[str, Stack, tuple[Any, ...]]], samples: int) -> np.ndarray[Any, Any] | None:
-    """Return the indices by which the samples of a minibatch were taken from a batch, None if they are not known."""
+def _index(
+    chain: Sequence[tuple[str, Stack, tuple[Any, ...]]], samples: int
+) -> tuple[np.ndarray[Any, Any] | None, int]:
+    """Return the indices by which the samples of a minibatch were taken, None if unknown, and the size of the batch."""
     for name, _, args in chain:
         index = args[1] if name in ("__getitem__", "index_select") and len(args) > 1 else None
         if isinstance(index, torch.Tensor) and index.dtype == torch.int64 and index.numel() == samples:
-            return np.array(index.detach().reshape(-1).cpu().numpy())
+            return np.array(index.detach().reshape(-1).cpu().numpy()), len(args[0])
         if isinstance(index, np.ndarray) and index.dtype.kind == "i" and index.size == samples:
-            return index.reshape(-1).astype(np.int64)
-    return None
+            return index.reshape(-1).astype(np.int64), len(args[0])
+    return None, 0
 
 
 def indexed(chain: Sequence[tuple[str, Stack]]) -> Stack:

@@ -57,6 +57,7 @@ class Inputs:
     taken: Stack = ()
     #: the samples' places in the batch, where they were taken from it by index
     index: Array | None = None
+    batch: int = 0
 
 
 @dataclass(slots=True, eq=False)
