@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch._C._functorch import peek_interpreter_stack
 from torch.overrides import TorchFunctionMode
 
 from ppo_doctor.record.script.graph import MOST_NODES, leaves
@@ -76,7 +77,8 @@ class OperationMode(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         """Run an operation and show it to the observer."""
         result = func(*args, **kwargs) if kwargs else func(*args)
-        self._session.operation(func, args, kwargs or {}, result)
+        if self._session.observing:
+            self._session.operation(func, args, kwargs or {}, result)
         return result
 
 
@@ -114,7 +116,7 @@ class Operations:
     def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:  # noqa: ANN401
         """Note one operation."""
         name = getattr(func, "__name__", "")
-        if name in _IGNORED:
+        if name in _IGNORED or peek_interpreter_stack() is not None:
             return
         if name == "__set__":
             self._property(func, args)
@@ -138,7 +140,7 @@ class Operations:
         self._shaped(name, args, tensor)
         if fed:
             self._remember(result)
-        if tensor.is_floating_point() and tensor.numel():
+        if tensor.is_floating_point() and _readable(tensor) and tensor.numel():
             self._value(name, args, kwargs, tensor, graded)
 
     def _sampled(self) -> None:
@@ -223,7 +225,7 @@ class Operations:
         if graded:
             self.ran.update((id(each), each) for each in parameters)
         data = args[0] if args else kwargs.get("input")
-        if not parameters or not isinstance(data, torch.Tensor) or data.dim() == 0:
+        if not parameters or not isinstance(data, torch.Tensor) or data.dim() == 0 or not _readable(data):
             return
         weight, tokens = id(parameters[0]), not data.is_floating_point()
         if graded:
@@ -377,8 +379,15 @@ def _first(result: Any) -> Tensor:  # noqa: ANN401
     return None
 
 
+def _readable(tensor: Tensor) -> bool:
+    """Return whether a tensor has values in memory, one for each element."""
+    plain = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_meta
+    return plain and type(tensor) in (torch.Tensor, torch.nn.Parameter)
+
+
 def _has_nan(value: Any) -> bool:  # noqa: ANN401
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and bool(torch.isnan(value.detach()).any())
+    known = isinstance(value, torch.Tensor) and value.is_floating_point() and _readable(value)
+    return known and bool(torch.isnan(value.detach()).any())
 
 
 def _rows(data: Tensor, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
