@@ -123,7 +123,9 @@ def _has_torch_function(session: Session, original: Callable[..., bool]) -> Call
     """Return the function by which attention layers choose a faster, differently rounded way, blind to the mode."""
 
     def ours(tensors: Any) -> bool:  # noqa: ANN401
-        if torch.compiler.is_compiling() or not session.observing:
+        if torch.compiler.is_compiling():  # the compiler knows this function by its address
+            return bool(torch.overrides.has_torch_function_variadic(*tensors))
+        if not session.observing:
             return original(tensors)
         with session.aside():
             return original(tensors)
