@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import sys
 import weakref
 from collections.abc import Sequence
@@ -62,6 +63,8 @@ _DETACH = frozenset(("detach", "detach_"))
 COORDINATES, MOST_ROWS = 64, 1 << 15
 #: Largest input of a layer that is remembered while it is unknown by which layer data enter.
 MOST_UNKNOWN = 1 << 16
+#: Into how many parts the memory is divided: the latest values, the steps to a minibatch, the sides of differences.
+SHARES = 4
 #: Entries after which dead references are dropped.
 MOST_KNOWN = 20_000
 _COEFFICIENTS = np.random.default_rng(20171).integers(1, 2**62, COORDINATES, dtype=np.int64) | 1
@@ -90,6 +93,10 @@ class Operations:
         self._network: dict[int, weakref.ref[Any]] = {}
         #: results without a gradient in the present training pass, with their inputs and lines
         self._made: dict[tuple[int, int], tuple[Tensor, str, Stack, tuple[Any, ...]]] = {}
+        #: metadata of the nodes that know their operands, and the bytes of these
+        self._operands_kept: collections.deque[tuple[dict[str, Any], int]] = collections.deque()
+        self._made_bytes = self._operands_bytes = 0
+        self._budget = session.options.memory // SHARES
         #: memory of columns → the line that made them columns
         self._columns: dict[int, Stack] = {}
         #: parameter → how many optimizers there were, and the line, when it was initialised
@@ -110,6 +117,10 @@ class Operations:
     def new_step(self) -> None:
         """Forget what concerns one training pass only."""
         self._made.clear()
+        for metadata, _ in self._operands_kept:
+            metadata.pop("operands", None)
+        self._operands_kept.clear()
+        self._made_bytes = self._operands_bytes = 0
         if len(self._network) > MOST_KNOWN:
             self._network = {key: ref for key, ref in self._network.items() if ref() is not None}
 
@@ -320,6 +331,13 @@ class Operations:
             first, second = second, first
         if first.is_floating_point() and second.is_floating_point() and second.dim() and first.dim():
             node.metadata["operands"] = (first.detach(), second.detach(), first.requires_grad, second.requires_grad)
+            size = _bytes(first) + _bytes(second)
+            self._operands_kept.append((node.metadata, size))
+            self._operands_bytes += size
+            while self._operands_bytes > self._budget and self._operands_kept:
+                metadata, size = self._operands_kept.popleft()
+                metadata.pop("operands", None)
+                self._operands_bytes -= size
 
     def _clamped(self, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any, stack: Stack) -> None:  # noqa: ANN401
         if _clips_a_ratio(args, kwargs):
@@ -337,8 +355,13 @@ class Operations:
             and stack not in self.detached
         ):
             self.detached[stack] = leaves(args[0].grad_fn, MOST_NODES)
-        if tensor.numel() <= LARGEST:
-            self._made.setdefault((tensor.data_ptr(), tensor.numel()), (tensor, name, stack, tuple(_flat(args))))
+        key = tensor.data_ptr(), tensor.numel()
+        if tensor.numel() <= LARGEST and key not in self._made:
+            inputs = tuple(map(_without_graph, _flat(args)))
+            self._made[key] = (tensor, name, stack, inputs)
+            self._made_bytes += sum(map(_bytes, inputs))
+            while self._made_bytes > self._budget:  # the oldest go
+                self._made_bytes -= sum(map(_bytes, self._made.pop(next(iter(self._made)))[3]))
 
 
 def indexed(chain: Sequence[tuple[str, Stack]]) -> Stack:
@@ -377,6 +400,20 @@ def _first(result: Any) -> Tensor:  # noqa: ANN401
     if isinstance(result, list | tuple) and result and isinstance(result[0], torch.Tensor):
         return result[0]
     return None
+
+
+def _without_graph(value: Any) -> Any:  # noqa: ANN401
+    """Return a value, or a tensor with the same memory that keeps no graph alive but still requires a gradient."""
+    if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+        return value.detach().requires_grad_()
+    return value
+
+
+def _bytes(value: Any) -> int:  # noqa: ANN401
+    """Return the size of the memory that a tensor keeps alive, 0 for other values."""
+    if isinstance(value, torch.Tensor) and _readable(value):
+        return int(value.untyped_storage().nbytes())
+    return 0
 
 
 def _readable(tensor: Tensor) -> bool:

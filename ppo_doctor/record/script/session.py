@@ -136,6 +136,8 @@ class Session:
     def _let_go(self) -> None:
         """Remove mode and hooks; inside an operation, where the mode is off its stack, the next hook removes both."""
         self.done = True
+        self.step.release()
+        self.operations.new_step()
         self._rest()
         if not self._entered:
             self._hooks.remove()
@@ -306,6 +308,7 @@ class Session:
             return
         step = self.step
         step.rounded = self._movement.after_step() if self.observing else None
+        step.release()
         self.steps += 1
         self.step = Step(self.steps)
         self.operations.new_step()
