@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 import sys
 import weakref
 from collections.abc import Sequence
@@ -49,6 +50,15 @@ _SAMPLING = frozenset(
     ("multinomial", "bernoulli", "normal", "randn_like", "rand_like", "exponential_", "randn", "rand",
      "poisson", "gumbel_softmax", "normal_", "_sample_dirichlet", "uniform_")
 )  # fmt: skip
+#: Operations whose results hold numbers of their inputs only.
+_PASSED_ON = VIEWS - {"as_tensor", "from_numpy", "tensor", "full", "FloatTensor", "masked_fill", "where"}
+#: Operations whose results are no log-probs, so that old ones are not looked for among them.
+_NOT_KEPT = VIEWS | (_NETWORK - {"matmul", "__matmul__", "bmm", "mm", "einsum"}) | _SAMPLING | frozenset(
+    ("tanh", "relu", "relu_", "gelu", "silu", "elu", "leaky_relu", "sigmoid", "softplus", "softmax", "layer_norm",
+     "rms_norm", "group_norm", "batch_norm", "dropout", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "pad",
+     "scaled_dot_product_attention", "multi_head_attention_forward", "_transformer_encoder_layer_fwd", "randperm",
+     "arange", "rsqrt", "cos", "sin", "triu", "tril")
+)  # fmt: skip
 _SUBTRACT = frozenset(("sub", "__sub__", "__rsub__", "rsub", "subtract"))
 _DIVIDE = frozenset(("div", "__truediv__", "true_divide", "divide", "div_", "__itruediv__", "__div__"))
 _MULTIPLY = frozenset(("mul", "__mul__", "__rmul__", "multiply"))
@@ -80,7 +90,7 @@ class OperationMode(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         """Run an operation and show it to the observer."""
         result = func(*args, **kwargs) if kwargs else func(*args)
-        if self._session.observing:
+        if self._session.observing and getattr(func, "__name__", "") not in _IGNORED:
             self._session.operation(func, args, kwargs or {}, result)
         return result
 
@@ -127,7 +137,7 @@ class Operations:
     def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:  # noqa: ANN401
         """Note one operation."""
         name = getattr(func, "__name__", "")
-        if name in _IGNORED or peek_interpreter_stack() is not None:
+        if peek_interpreter_stack() is not None:
             return
         if name == "__set__":
             self._property(func, args)
@@ -174,7 +184,7 @@ class Operations:
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor, graded: bool
     ) -> None:
         """Note what happens to a parameter: initialised, frozen, or cast to a short format."""
-        if not args or not isinstance(args[0], torch.nn.Parameter):
+        if not args or type(args[0]) is torch.Tensor or not isinstance(args[0], torch.nn.Parameter):
             return
         if name == "requires_grad_" and kwargs.get("requires_grad", args[1] if len(args) > 1 else True) is False:
             self.frozen_by.setdefault(id(args[0]), self._stack())
@@ -185,8 +195,10 @@ class Operations:
 
     def from_network(self, tensor: Tensor) -> bool:
         """Return whether a tensor was computed from parameters, not from stored data."""
+        if tensor.requires_grad:
+            return True
         known = self._network.get(id(tensor))
-        return tensor.requires_grad or (known is not None and known() is tensor)
+        return known is not None and known() is tensor
 
     def chain(self, tensor: Tensor) -> list[tuple[str, Stack, tuple[Any, ...]]]:
         """Return the operations of this training pass that made a tensor from stored data, the last first."""
@@ -303,7 +315,8 @@ class Operations:
 
     def _value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, graded: bool) -> None:
         """Note a floating-point result: where it was computed, and whether it is the first that is not a number."""
-        stack = self._session.places.stack(sys._getframe(2))
+        kept = name not in _NOT_KEPT and tensor.numel() <= LARGEST
+        stack = self._session.places.stack(sys._getframe(2)) if graded or kept else ()
         node = tensor.grad_fn if graded and tensor.requires_grad else None
         if node is not None:
             node.metadata.setdefault("stack", stack)
@@ -313,15 +326,11 @@ class Operations:
                 self._clamped(args, kwargs, node, stack)
         elif graded and not tensor.requires_grad:
             self._without_gradient(name, args, kwargs, tensor, stack)
-        if name not in VIEWS and tensor.numel() <= LARGEST:
+        if kept:
             self._session.ring.add(bits_of(tensor), stack, self._session.steps, tensor.requires_grad)
-        if (
-            not self.not_finite
-            and tensor.device.type == "cpu"
-            and _has_nan(tensor)
-            and not any(map(_has_nan, _flat(args)))
-        ):
-            self.not_finite = stack
+        new = not self.not_finite and name not in _PASSED_ON and tensor.is_cpu
+        if new and _has_nan(tensor) and not any(map(_has_nan, _flat(args))):
+            self.not_finite = stack or self._session.places.stack(sys._getframe(2))
 
     def _operands(self, name: str, args: tuple[Any, ...], node: Any) -> None:  # noqa: ANN401
         if len(args) < 2 or not all(isinstance(each, torch.Tensor) for each in args[:2]):
@@ -412,7 +421,7 @@ def _without_graph(value: Any) -> Any:  # noqa: ANN401
 def _bytes(value: Any) -> int:  # noqa: ANN401
     """Return the size of the memory that a tensor keeps alive, 0 for other values."""
     if isinstance(value, torch.Tensor) and _readable(value):
-        return int(value.untyped_storage().nbytes())
+        return int((value._base if value._is_view() else value).nbytes)
     return 0
 
 
@@ -423,8 +432,11 @@ def _readable(tensor: Tensor) -> bool:
 
 
 def _has_nan(value: Any) -> bool:  # noqa: ANN401
-    known = isinstance(value, torch.Tensor) and value.is_floating_point() and _readable(value)
-    return known and bool(torch.isnan(value.detach()).any())
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not _readable(value):
+        return False
+    value = value.detach()
+    # A sum is cheap, and no number if a value is none; it may also be none where infinities meet.
+    return math.isnan(value.sum()) and bool(torch.isnan(value).any())
 
 
 def _rows(data: Tensor, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:

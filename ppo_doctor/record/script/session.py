@@ -284,6 +284,10 @@ class Session:
     def before_step(self, optimizer: Any) -> None:  # noqa: ANN401
         """Take note of gradients and of the learning rate."""
         self._stepping = True
+        if not (self.observing or self.step.ratios):
+            if self._is_policy_step(optimizer):
+                self.step.learning_rate = _rate(optimizer)
+            return
         held = [p for group in optimizer.param_groups for p in group["params"]]
         self._held.update((id(p), p) for p in held)
         if self.observing or self.step.ratios:
@@ -399,6 +403,7 @@ class Session:
     def _pause(self) -> None:
         self._rest()
         self._window, self._idle = [], 0
+        self.ring.clear()
         self._left = max(1, FIRST - self.update)
         self.operations.new_step()
         length = self._steps_per_update
