@@ -28,7 +28,7 @@ class CartPole:
 
     def reset(self) -> list[float]:
         """Begin an episode."""
-        self.state = [random.uniform(-0.05, 0.05) for _ in range(4)]  # noqa: S311
+        self.state = [random.uniform(-0.05, 0.05) for _ in range(4)]
         self.time = 0
         return self.state
 
@@ -107,7 +107,7 @@ def images(updates: int) -> None:
         _epochs(net, optimizer, obs.flatten(0, 1), actions.flatten(), old.flatten(), epochs=3, minibatch=32)
 
 
-def _epochs(net: Any, optimizer: Any, obs: Any, actions: Any, old: Any, *, epochs: int, minibatch: int) -> None:  # noqa: ANN401
+def _epochs(net: Any, optimizer: Any, obs: Any, actions: Any, old: Any, *, epochs: int, minibatch: int) -> None:
     advantages = (actions % 2).float() - 0.5 + 0.1 * torch.randn(actions.shape)
     for _ in range(epochs):
         for index in torch.randperm(len(obs)).split(minibatch):
@@ -131,7 +131,7 @@ class Language(nn.Module):
         )
         self.norm, self.head = nn.LayerNorm(640), nn.Linear(640, 4096)
 
-    def forward(self, tokens: Any) -> Any:  # noqa: ANN401
+    def forward(self, tokens: Any) -> Any:
         """Return logits, batch × length × vocabulary."""
         length = tokens.shape[1]
         mask = nn.Transformer.generate_square_subsequent_mask(length)
@@ -165,7 +165,7 @@ def language(updates: int) -> None:
                 optimizer.step()
 
 
-def _log_probs(model: Any, tokens: Any) -> Any:  # noqa: ANN401
+def _log_probs(model: Any, tokens: Any) -> Any:
     logits = model(tokens[:, :-1])[:, 3:]
     return logits.log_softmax(-1).gather(-1, tokens[:, 4:, None])[..., 0]
 
@@ -180,13 +180,33 @@ def trl(updates: int) -> None:
     words = Tokenizer(models.WordLevel({each: n for n, each in enumerate("_.?abcdefgh")}, unk_token="?"))  # noqa: S106
     words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="_", eos_token=".", unk_token="?", padding_side="left"
+        tokenizer_object=words, pad_token="_", eos_token=".", unk_token="?", padding_side="left"  # noqa: S106
     )
-    config = GPT2Config(vocab_size=11, n_positions=32, n_embd=128, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=1)
+    config = GPT2Config(
+        vocab_size=11,
+        n_positions=32,
+        n_embd=128,
+        n_layer=2,
+        n_head=4,
+        bos_token_id=1,
+        eos_token_id=1,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+    )
     options = GRPOConfig(
-        **{"output_dir": tempfile.gettempdir(), "per_device_train_batch_size": 16, "num_generations": 4},
-        **{"num_iterations": 2, "max_completion_length": 12, "max_steps": 2 * updates, "logging_steps": 10**6},
-        **{"save_strategy": "no", "report_to": [], "use_cpu": True, "bf16": False, "disable_tqdm": True},
+        output_dir=tempfile.gettempdir(),
+        per_device_train_batch_size=16,
+        num_generations=4,
+        num_iterations=2,
+        max_completion_length=12,
+        max_steps=2 * updates,
+        logging_steps=10**6,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        bf16=False,
+        disable_tqdm=True,
     )
     GRPOTrainer(
         model=GPT2LMHeadModel(config),

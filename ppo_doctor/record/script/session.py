@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
 
 from ppo_doctor.record.guard import tell, tell_fault
 from ppo_doctor.record.script import ratios

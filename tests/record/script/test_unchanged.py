@@ -26,7 +26,9 @@ PARTS = {
 def run(folder, *command):
     """Run Python with the package importable; return its lines."""
     variables = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PPO_DOCTOR_DEBUG": "1", "COLUMNS": "200"}
-    ended = subprocess.run([sys.executable, *command], cwd=folder, env=variables, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=variables, capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.splitlines()
 
@@ -35,8 +37,24 @@ def run(folder, *command):
 def test_weights_random_numbers_and_graph_breaks_are_the_same(tmp_path, parts):
     plain = run(tmp_path, str(SCRIPT), *parts)
     observed = run(
-        tmp_path, *"-m ppo_doctor run --every 1 --out run.jsonl --output report".split(), str(SCRIPT), *parts
+        tmp_path,
+        *("-m", "ppo_doctor", "run", "--every", "1", "--out", "run.jsonl", "--output", "report"),
+        str(SCRIPT),
+        *parts,
     )
     assert len(plain) == len(parts)
     assert observed == plain
     assert any("ratio_min" in json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines())
+
+
+def test_graphs_end_and_memory_stays_within_its_budget(tmp_path):
+    plain = run(tmp_path, str(SCRIPT), "kept")
+    observed = run(
+        tmp_path,
+        *("-m", "ppo_doctor", "run", "--every", "1", "--out", "run.jsonl", "--memory", "32M"),
+        str(SCRIPT),
+        "kept",
+    )
+    assert plain[0].partition(",")[0] == observed[0].partition(",")[0] == "kept 0 graphs"
+    megabytes = [float(lines[0].split(", ")[1].split()[0]) for lines in (plain, observed)]
+    assert megabytes[1] - megabytes[0] < 32 + 40  # and the package itself

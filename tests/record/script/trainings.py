@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import resource
 import sys
 import threading
+import weakref
 
 import torch
 from torch import nn
@@ -48,8 +50,7 @@ class Attention(nn.Module):
         super().__init__()
         self.enter = nn.Linear(12, 32)
         self.layer = nn.TransformerEncoderLayer(32, 4, 48, dropout=dropout, batch_first=True)
-        self.stack = nn.TransformerEncoder(
-            nn.TransformerEncoderLayer(32, 4, 48, dropout=dropout, batch_first=True), 2)
+        self.stack = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 48, dropout=dropout, batch_first=True), 2)
         self.attend = nn.MultiheadAttention(32, 4, batch_first=True)
         self.head = nn.Linear(32, 5)
 
@@ -81,8 +82,6 @@ def trained(policy, updates=3, **more):
 
 def attention():
     return trained(Attention())
-
-
 
 
 def mlp(dropout=0.0, norm=False):
@@ -165,14 +164,10 @@ def foreign():
     return digest(policy) + f" {Foreign.calls}"
 
 
-
-
 def compiled_part(backend="aot_eager"):
     policy = mlp()
     policy[0].compile(backend=backend)
     return trained(policy)
-
-
 
 
 def compiled_attention():
@@ -203,11 +198,50 @@ def functional():
     with torch.device("meta"):
         mlp()(torch.randn(3, 12))
     from torch._subclasses.fake_tensor import FakeTensorMode
+
     with FakeTensorMode():
         torch.randn(3, 4) @ torch.randn(4, 4) / 3
     sparse = torch.eye(12).to_sparse() * 2
     data = torch.sparse.mm(sparse, data.repeat(1, 3)[:, :12].T).T
     return trained(policy, data=data)
+
+
+def kept():
+    """Return how many losses' graphs are alive after their steps, and the largest memory, after large values."""
+    policy = mlp()
+    optimizer = torch.optim.Adam(policy.parameters(), 3e-3)
+    alive = []
+    for _ in range(4):
+        obs = torch.randn(48, 12)
+        with torch.no_grad():
+            old = policy(obs).log_softmax(-1)[:, 0]
+        for _ in range(3):
+            shifted = [torch.randn(1000, 100).div(n + 1.0).sum() * 0 for n in range(100)]
+            large = policy(obs.repeat(200, 1))
+            large = sum((large - n).mean() - (large - large.mean()).mean() for n in range(60))
+            node = Seen.apply(policy(obs).log_softmax(-1)[:, 0])
+            alive.append(weakref.ref(node.grad_fn))
+            ratio = (node - old).exp()
+            adv = obs[:, 0].detach() + sum(shifted)
+            loss = -torch.min(ratio * adv, ratio.clamp(0.8, 1.2) * adv).mean() + 0 * large
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            del node, ratio, loss, large
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return f"{sum(each() is not None for each in alive)} graphs, {peak} MB"
+
+
+class Seen(torch.autograd.Function):
+    """Passes values on, by a node that can be referred to weakly."""
+
+    @staticmethod
+    def forward(_, values):
+        return values.clone()
+
+    @staticmethod
+    def backward(_, gradient):
+        return gradient
 
 
 if __name__ == "__main__":
