@@ -180,7 +180,11 @@ def trl(updates: int) -> None:
     words = Tokenizer(models.WordLevel({each: n for n, each in enumerate("_.?abcdefgh")}, unk_token="?"))  # noqa: S106
     words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="_", eos_token=".", unk_token="?", padding_side="left"  # noqa: S106
+        tokenizer_object=words,
+        pad_token="_",  # noqa: S106
+        eos_token=".",  # noqa: S106
+        unk_token="?",  # noqa: S106
+        padding_side="left",
     )
     config = GPT2Config(
         vocab_size=11,
