@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from ppo_doctor.record.script.places import variables
+
 #: Names of a network that should not be the one that is trained.
 _OLD = re.compile(
     r"(?i)old|prev|behav|frozen|snapshot|ref|anchor|teacher|sampler|actor_k|lag|base|init|orig|copy|target"
@@ -47,10 +49,9 @@ def _same(module: torch.nn.Module, policy: torch.nn.Module, weights: set[int]) -
 
 
 def _modules(frame: FrameType) -> Iterable[tuple[str, torch.nn.Module]]:
-    spaces: list[dict[str, Any]] = [dict(frame.f_locals), frame.f_globals]
-    spaces += [
-        vars(each) for each in frame.f_locals.values() if hasattr(each, "__dict__") and not isinstance(each, type)
-    ][:20]
+    local = variables(frame)
+    spaces: list[dict[str, Any]] = [local, frame.f_globals]
+    spaces += [vars(each) for each in local.values() if hasattr(each, "__dict__") and not isinstance(each, type)][:20]
     for each in list(spaces[2:]):
         inner = each.get("_modules")
         if isinstance(inner, dict):

@@ -55,6 +55,26 @@ def is_tensor(value: object) -> bool:
     return hasattr(value, "dim") and value.dim() > 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeSeen:
+    """What is kept of a node of a graph that was let go."""
+
+    operation: str
+    metadata: dict[str, Stack]
+    next_functions: tuple[tuple[NodeSeen | None, int], ...] = ()
+
+    def name(self) -> str:
+        """Return the name of the operation."""
+        return self.operation
+
+
+def _kept(node: Node, depth: int = 1) -> NodeSeen | None:
+    if node is None:
+        return None
+    below = tuple((_kept(child, depth - 1), n) for child, n in node.next_functions) if depth else ()
+    return NodeSeen(node.name(), {"stack": stack_of(node)}, below)
+
+
 @dataclass(slots=True, eq=False)
 class RatioNodes:
     """The nodes of one ratio in a loss, and what they saved.
@@ -75,6 +95,12 @@ class RatioNodes:
     selection: Node = None
     flips: int = 0
     mask: Tensor = None
+
+    def release(self) -> None:
+        """Let go of the graph and of its values, and keep what names operations and lines."""
+        self.values = self.factor = self.mask = None
+        for name in ("ratio", "difference", "clamp", "product", "selection"):
+            setattr(self, name, _kept(getattr(self, name)))
 
 
 @dataclass(slots=True, eq=False)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.jit._builtins import _register_builtin
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.overrides import _pop_mode_temporarily
 
 if TYPE_CHECKING:
     from ppo_doctor.record.script.session import Session
-
-
-#: Modules whose fused path in evaluation rounds otherwise than the one that they take under a mode.
-_FUSED = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder)
 
 
 class Hooks:
@@ -32,35 +30,22 @@ class Hooks:
     def install(self) -> None:
         """Install all hooks."""
         session = self._session
-        self._around(torch.autograd, "backward", before=_backward(session), after=lambda *_: session.after_backward())
+        after = _ignoring(session.after_backward)
+        self._around(torch.autograd, "backward", before=_backward(session), after=after, aside=True)
         for module in (torch.nn.utils, torch.nn.utils.clip_grad):
             for name in ("clip_grad_norm_", "clip_grad_value_"):
                 self._around(module, name, after=_clipped(session))
         self._around(torch.nn.Module, "load_state_dict", after=_event(session, "load_state_dict"))
         self._around(Optimizer, "__init__", after=_created(session.optimizer_created))
         self._around(LRScheduler, "__init__", after=_created(session.scheduler_created))
-        self._around(torch, "compile", before=lambda *_: session.compiles())
-        self._around(torch.nn.Module, "compile", before=lambda *_: session.compiles())
-        for module in _FUSED:
-            self._beside_mode(module)
+        self._replace(torch, "compile", lambda original: _compile(session, original))
+        self._replace(torch.overrides, "has_torch_function", lambda original: _has_torch_function(session, original))
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=session.forked)
         self._handles = [
             register_optimizer_step_pre_hook(lambda optimizer, *_: session.call(session.before_step, optimizer)),
             register_optimizer_step_post_hook(lambda optimizer, *_: session.call(session.after_step, optimizer)),
         ]
-
-    def _beside_mode(self, module: Any) -> None:  # noqa: ANN401 - a class
-        """Leave the mode while a module may take its fused path, which it does not under a mode."""
-        original, session = module.forward, self._session
-
-        @functools.wraps(original)
-        def forward(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            if self.training or torch.is_grad_enabled() or not session.on_top():
-                return original(self, *args, **kwargs)
-            with _pop_mode_temporarily():
-                return original(self, *args, **kwargs)
-
-        module.forward = forward
-        self._replaced.append((module, "forward", (forward, original)))
 
     def remove(self) -> None:
         """Put the original functions back, unless somebody else replaced ours since."""
@@ -78,24 +63,75 @@ class Hooks:
         *,
         before: Callable[..., None] | None = None,
         after: Callable[..., None] | None = None,
+        aside: bool = False,
     ) -> None:
+        session = self._session
+
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def ours(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+                frame = sys._getframe(1)
+                if before is not None:
+                    session.call(before, frame, args, kwargs, None)
+                with session.aside() if aside else contextlib.nullcontext():
+                    result = original(*args, **kwargs)
+                if after is not None:
+                    session.call(after, frame, args, kwargs, result)
+                return result
+
+            return ours
+
+        self._replace(owner, name, make)
+
+    def _replace(self, owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:  # noqa: ANN401
         original = owner.__dict__.get(name)
         if original is None:
             return
-        session = self._session
-
-        @functools.wraps(original)
-        def ours(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            frame = sys._getframe(1)
-            if before is not None:
-                session.call(before, frame, args, kwargs, None)
-            result = original(*args, **kwargs)
-            if after is not None:
-                session.call(after, frame, args, kwargs, result)
-            return result
-
+        ours = make(original)
         setattr(owner, name, ours)
         self._replaced.append((owner, name, (ours, original)))
+
+
+def _ignoring(action: Callable[[], None]) -> Callable[..., None]:
+    return lambda *_: action()
+
+
+def _compile(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `torch.compile` with results that run without the mode, which would break their graphs."""
+
+    def outside(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            with session.aside():
+                return function(*args, **kwargs)
+
+        return run
+
+    @functools.wraps(original)
+    def ours(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        result = original(*args, **kwargs)
+        if type(result).__name__ == "OptimizedModule":
+            result.forward = outside(result.forward)
+        elif not isinstance(result, torch.nn.Module) and not any(result is each for each in args):
+            result = outside(result)
+        return result
+
+    return ours
+
+
+def _has_torch_function(session: Session, original: Callable[..., bool]) -> Callable[..., bool]:
+    """Return the function by which attention layers choose a faster, differently rounded way, blind to the mode."""
+
+    def ours(tensors: Any) -> bool:  # noqa: ANN401
+        if torch.compiler.is_compiling():  # the compiler knows this function by its address
+            return bool(torch.overrides.has_torch_function_variadic(*tensors))
+        if not session.observing:
+            return original(tensors)
+        with session.aside():
+            return original(tensors)
+
+    _register_builtin(ours, "aten::has_torch_function")
+    return ours
 
 
 def _backward(session: Session) -> Callable[..., None]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import collections
+import math
 import sys
 import weakref
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch._C._functorch import peek_interpreter_stack
 from torch.overrides import TorchFunctionMode
 
 from ppo_doctor.record.script.graph import MOST_NODES, leaves
@@ -48,6 +50,15 @@ _SAMPLING = frozenset(
     ("multinomial", "bernoulli", "normal", "randn_like", "rand_like", "exponential_", "randn", "rand",
      "poisson", "gumbel_softmax", "normal_", "_sample_dirichlet", "uniform_")
 )  # fmt: skip
+#: Operations whose results hold numbers of their inputs only.
+_PASSED_ON = VIEWS - {"as_tensor", "from_numpy", "tensor", "full", "FloatTensor", "masked_fill", "where"}
+#: Operations whose results are no log-probs, so that old ones are not looked for among them.
+_NOT_KEPT = VIEWS | (_NETWORK - {"matmul", "__matmul__", "bmm", "mm", "einsum"}) | _SAMPLING | frozenset(
+    ("tanh", "relu", "relu_", "gelu", "silu", "elu", "leaky_relu", "sigmoid", "softplus", "softmax", "layer_norm",
+     "rms_norm", "group_norm", "batch_norm", "dropout", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "pad",
+     "scaled_dot_product_attention", "multi_head_attention_forward", "_transformer_encoder_layer_fwd", "randperm",
+     "arange", "rsqrt", "cos", "sin", "triu", "tril")
+)  # fmt: skip
 _SUBTRACT = frozenset(("sub", "__sub__", "__rsub__", "rsub", "subtract"))
 _DIVIDE = frozenset(("div", "__truediv__", "true_divide", "divide", "div_", "__itruediv__", "__div__"))
 _MULTIPLY = frozenset(("mul", "__mul__", "__rmul__", "multiply"))
@@ -62,6 +73,8 @@ _DETACH = frozenset(("detach", "detach_"))
 COORDINATES, MOST_ROWS = 64, 1 << 15
 #: Largest input of a layer that is remembered while it is unknown by which layer data enter.
 MOST_UNKNOWN = 1 << 16
+#: Into how many parts the memory is divided: the latest values, the steps to a minibatch, the sides of differences.
+SHARES = 4
 #: Entries after which dead references are dropped.
 MOST_KNOWN = 20_000
 _COEFFICIENTS = np.random.default_rng(20171).integers(1, 2**62, COORDINATES, dtype=np.int64) | 1
@@ -73,12 +86,11 @@ class OperationMode(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session
-        self.resting = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         """Run an operation and show it to the observer."""
         result = func(*args, **kwargs) if kwargs else func(*args)
-        if not self.resting:
+        if self._session.observing and getattr(func, "__name__", "") not in _IGNORED:
             self._session.operation(func, args, kwargs or {}, result)
         return result
 
@@ -91,11 +103,10 @@ class Operations:
         self._network: dict[int, weakref.ref[Any]] = {}
         #: results without a gradient in the present training pass, with their inputs and lines
         self._made: dict[tuple[int, int], tuple[Tensor, str, Stack, tuple[Any, ...]]] = {}
-        #: what differences and quotients of this training pass were made from, in the metadata of their nodes
-        self._traced: deque[tuple[dict[str, Any], int]] = deque()
-        #: bytes that each of the two keeps, and may keep
-        self._made_bytes = self._traced_bytes = 0
-        self._most_bytes = session.options.memory // 4
+        #: metadata of the nodes that know their operands, and the bytes of these
+        self._operands_kept: collections.deque[tuple[dict[str, Any], int]] = collections.deque()
+        self._made_bytes = self._operands_bytes = 0
+        self._budget = session.options.memory // SHARES
         #: memory of columns → the line that made them columns
         self._columns: dict[int, Stack] = {}
         #: parameter → how many optimizers there were, and the line, when it was initialised
@@ -118,17 +129,17 @@ class Operations:
     def new_step(self) -> None:
         """Forget what concerns one training pass only."""
         self._made.clear()
-        for metadata, _ in self._traced:  # nodes stay as long as the update, their operands must not
+        for metadata, _ in self._operands_kept:
             metadata.pop("operands", None)
-        self._traced.clear()
-        self._made_bytes = self._traced_bytes = 0
+        self._operands_kept.clear()
+        self._made_bytes = self._operands_bytes = 0
         if len(self._network) > MOST_KNOWN:
             self._network = {key: ref for key, ref in self._network.items() if ref() is not None}
 
     def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:  # noqa: ANN401
         """Note one operation."""
         name = getattr(func, "__name__", "")
-        if name in _IGNORED:
+        if peek_interpreter_stack() is not None:
             return
         if name == "__set__":
             self._property(func, args)
@@ -152,7 +163,7 @@ class Operations:
         self._shaped(name, args, tensor)
         if fed:
             self._remember(result)
-        if tensor.is_floating_point() and tensor.numel():
+        if tensor.is_floating_point() and _readable(tensor) and tensor.numel():
             self._value(name, args, kwargs, tensor, graded)
 
     def _sampled(self) -> None:
@@ -175,7 +186,7 @@ class Operations:
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor, graded: bool
     ) -> None:
         """Note what happens to a parameter: initialised, frozen, or cast to a short format."""
-        if not args or not isinstance(args[0], torch.nn.Parameter):
+        if not args or type(args[0]) is torch.Tensor or not isinstance(args[0], torch.nn.Parameter):
             return
         if name == "requires_grad_" and kwargs.get("requires_grad", args[1] if len(args) > 1 else True) is False:
             self.frozen_by.setdefault(id(args[0]), self._stack())
@@ -186,8 +197,10 @@ class Operations:
 
     def from_network(self, tensor: Tensor) -> bool:
         """Return whether a tensor was computed from parameters, not from stored data."""
+        if tensor.requires_grad:
+            return True
         known = self._network.get(id(tensor))
-        return tensor.requires_grad or (known is not None and known() is tensor)
+        return known is not None and known() is tensor
 
     def chain(self, tensor: Tensor) -> list[tuple[str, Stack, tuple[Any, ...]]]:
         """Return the operations of this training pass that made a tensor from stored data, the last first."""
@@ -238,7 +251,7 @@ class Operations:
         if graded:
             self.ran.update((id(each), each) for each in parameters)
         data = args[0] if args else kwargs.get("input")
-        if not parameters or not isinstance(data, torch.Tensor) or data.dim() == 0:
+        if not parameters or not isinstance(data, torch.Tensor) or data.dim() == 0 or not _readable(data):
             return
         weight, tokens = id(parameters[0]), not data.is_floating_point()
         if graded:
@@ -307,7 +320,8 @@ class Operations:
 
     def _value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, graded: bool) -> None:
         """Note a floating-point result: where it was computed, and whether it is the first that is not a number."""
-        stack = self._session.places.stack(sys._getframe(2))
+        kept = name not in _NOT_KEPT and tensor.numel() <= LARGEST
+        stack = self._session.places.stack(sys._getframe(2)) if graded or kept else ()
         node = tensor.grad_fn if graded and tensor.requires_grad else None
         if node is not None:
             node.metadata.setdefault("stack", stack)
@@ -317,15 +331,11 @@ class Operations:
                 self._clamped(args, kwargs, node, stack)
         elif graded and not tensor.requires_grad:
             self._without_gradient(name, args, kwargs, tensor, stack)
-        bits = None
-        if name not in VIEWS and tensor.numel() <= LARGEST:
-            bits = bits_of(tensor)
-            self._session.ring.add(bits, stack, self._session.steps, tensor.requires_grad)
-        if self.not_finite or tensor.device.type != "cpu":
-            return
-        new = _has_nan(tensor) if bits is None else np.isnan(bits.view(np.float32)).any()
-        if new and not any(map(_has_nan, _flat(args))):
-            self.not_finite = stack
+        if kept:
+            self._session.ring.add(bits_of(tensor), stack, self._session.steps, tensor.requires_grad)
+        new = not self.not_finite and name not in _PASSED_ON and tensor.is_cpu
+        if new and _has_nan(tensor) and not any(map(_has_nan, _flat(args))):
+            self.not_finite = stack or self._session.places.stack(sys._getframe(2))
 
     def _operands(self, name: str, args: tuple[Any, ...], node: Any) -> None:  # noqa: ANN401
         if len(args) < 2 or not all(isinstance(each, torch.Tensor) for each in args[:2]):
@@ -335,12 +345,13 @@ class Operations:
             first, second = second, first
         if first.is_floating_point() and second.is_floating_point() and second.dim() and first.dim():
             node.metadata["operands"] = (first.detach(), second.detach(), first.requires_grad, second.requires_grad)
-            self._traced.append((node.metadata, first.nbytes + second.nbytes))
-            self._traced_bytes += self._traced[-1][1]
-            while self._traced_bytes > self._most_bytes:
-                metadata, size = self._traced.popleft()
+            size = _bytes(first) + _bytes(second)
+            self._operands_kept.append((node.metadata, size))
+            self._operands_bytes += size
+            while self._operands_bytes > self._budget and self._operands_kept:
+                metadata, size = self._operands_kept.popleft()
                 metadata.pop("operands", None)
-                self._traced_bytes -= size
+                self._operands_bytes -= size
 
     def _clamped(self, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any, stack: Stack) -> None:  # noqa: ANN401
         if _clips_a_ratio(args, kwargs):
@@ -358,14 +369,13 @@ class Operations:
             and stack not in self.detached
         ):
             self.detached[stack] = leaves(args[0].grad_fn, MOST_NODES)
-        key = (tensor.data_ptr(), tensor.numel())
+        key = tensor.data_ptr(), tensor.numel()
         if tensor.numel() <= LARGEST and key not in self._made:
-            inputs = tuple(each for each in _flat(args) if not _is_large(each))
+            inputs = tuple(map(_without_graph, _flat(args)))
             self._made[key] = (tensor, name, stack, inputs)
-            self._made_bytes += sum(each.nbytes for each in (tensor, *inputs) if isinstance(each, torch.Tensor))
-            if self._made_bytes > self._most_bytes:
-                self._made.clear()
-                self._made_bytes = 0
+            self._made_bytes += sum(map(_bytes, inputs))
+            while self._made_bytes > self._budget:  # the oldest go
+                self._made_bytes -= sum(map(_bytes, self._made.pop(next(iter(self._made)))[3]))
 
 
 def _index(
@@ -419,12 +429,32 @@ def _first(result: Any) -> Tensor:  # noqa: ANN401
     return None
 
 
-def _is_large(value: Any) -> bool:  # noqa: ANN401
-    return isinstance(value, torch.Tensor) and value.numel() > LARGEST and not isinstance(value, torch.nn.Parameter)
+def _without_graph(value: Any) -> Any:  # noqa: ANN401
+    """Return a value, or a tensor with the same memory that keeps no graph alive but still requires a gradient."""
+    if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+        return value.detach().requires_grad_()
+    return value
+
+
+def _bytes(value: Any) -> int:  # noqa: ANN401
+    """Return the size of the memory that a tensor keeps alive, 0 for other values."""
+    if isinstance(value, torch.Tensor) and _readable(value):
+        return int((value._base if value._is_view() else value).nbytes)
+    return 0
+
+
+def _readable(tensor: Tensor) -> bool:
+    """Return whether a tensor has values in memory, one for each element."""
+    plain = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_meta
+    return plain and type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
 def _has_nan(value: Any) -> bool:  # noqa: ANN401
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and bool(torch.isnan(value.detach()).any())
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not _readable(value):
+        return False
+    value = value.detach()
+    # A sum is cheap, and no number if a value is none; it may also be none where infinities meet.
+    return math.isnan(value.sum()) and bool(torch.isnan(value).any())
 
 
 def _rows(data: Tensor, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 import os
 import re
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 #: Longest text of a line that is kept.
 LONGEST = 200
@@ -114,6 +116,21 @@ class Places:
         if real.startswith(self._folder) and not any(part in real for part in _NOT_OWN):
             return _OWN
         return _LIBRARY
+
+
+def variables(frame: FrameType) -> dict[str, Any]:
+    """Return the local variables of a frame.
+
+    Python before 3.13 keeps the dictionary that it makes of a function's variables as long as the function runs:
+    tensors with a graph are taken out of it again.
+    """
+    kept = frame.f_locals
+    copied = dict(kept)
+    if isinstance(kept, dict) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        for name, value in copied.items():
+            if getattr(type(value), "grad_fn", None) is not None and value.grad_fn is not None:
+                del kept[name]
+    return copied
 
 
 def parsed(file: str) -> ast.Module | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import array
+import bisect
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from ppo_doctor.record.script.places import Stack
 
@@ -30,10 +33,11 @@ class Origin:
 
 def bits_of(tensor: Any) -> np.ndarray[Any, np.dtype[np.int32]]:  # noqa: ANN401 - a torch tensor
     """Return the values as the bits of float32 numbers, flat, on the host."""
-    flat = tensor.detach()
-    if str(flat.dtype) != "torch.float32" or flat.device.type != "cpu":
-        flat = flat.float().cpu()
-    return np.asarray(flat.numpy()).reshape(-1).view(np.int32)
+    values = tensor.detach()
+    if values.dtype is not torch.float32 or not values.is_cpu:
+        values = values.float().cpu()
+    flat: np.ndarray[Any, np.dtype[np.int32]] = np.asarray(values.numpy()).reshape(-1).view(np.int32)
+    return flat
 
 
 class Ring:
@@ -42,7 +46,7 @@ class Ring:
     def __init__(self, values: int) -> None:
         self._bits = np.zeros(values, np.int32)
         self._end = 0
-        self._starts: list[int] = []
+        self._starts = array.array("q")
         self._calls: list[tuple[Stack, int, bool]] = []
 
     def add(self, bits: np.ndarray[Any, np.dtype[np.int32]], stack: Stack, step: int, graded: bool) -> None:
@@ -57,16 +61,16 @@ class Ring:
         self._end += bits.size
 
     def _forget(self) -> None:
-        keep = int(np.searchsorted(self._starts, self._end // 2))
+        keep = bisect.bisect_left(self._starts, self._end // 2)
         offset = self._starts[keep] if keep < len(self._starts) else self._end
         self._bits[: self._end - offset] = self._bits[offset : self._end].copy()
-        self._starts = [start - offset for start in self._starts[keep:]]
+        self._starts = array.array("q", (start - offset for start in self._starts[keep:]))
         self._calls = self._calls[keep:]
         self._end -= offset
 
     def clear(self) -> None:
         """Forget everything."""
-        self._end, self._starts, self._calls = 0, [], []
+        self._end, self._starts, self._calls = 0, array.array("q"), []
 
     def origin(self, tensor: Any) -> Origin | None:  # noqa: ANN401 - a torch tensor
         """Return the earliest place that computed nearly all values of a tensor, preferably without a gradient."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
-from torch.overrides import _get_current_function_mode, _get_current_function_mode_stack
+from torch.overrides import _get_current_function_mode_stack
 
 from ppo_doctor.record.guard import tell, tell_fault
 from ppo_doctor.record.script import ratios
@@ -71,7 +72,9 @@ class Session:
         self.step = Step(0)
         self.alias: Alias | None = None
         self._hooks = Hooks(self)
-        self._mode: OperationMode | None = None
+        self._mode, self._entered = OperationMode(self), False
+        #: whether operations are seen
+        self.observing = False
         self._begun = time.monotonic()
         self._window: list[Step] = []
         self._whole = True
@@ -83,7 +86,7 @@ class Session:
         self._places: dict[str, Place] = {}
         self._trained_before: set[int] = set()
         self._rollouts: list[frozenset[int]] = []
-        self._ratio_seen = self._compiled = self._compiles = False
+        self._ratio_seen = self._compiled = False
         self._idle = self._looked = 0
         self._stepping = self._idle_seen = False
         self._rhythm: Rhythm | None = None
@@ -128,45 +131,56 @@ class Session:
     def _let_go(self) -> None:
         """Remove mode and hooks; inside an operation, where the mode is off its stack, the next hook removes both."""
         self.done = True
+        self.step.release()
+        self.operations.new_step()
         self._rest()
-        if self._mode is None:
+        if not self._entered:
             self._hooks.remove()
 
     def _observe(self) -> None:
-        """See every operation from now on, unless a mode of somebody else would take ours off in place of its own."""
-        if self._mode is None and not self._compiles and _is_free():
-            self._mode = OperationMode(self)
+        """See every operation from now on, unless a mode of somebody else would be left by popping ours."""
+        stack = _get_current_function_mode_stack()
+        default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+        if self._mode not in stack and all(each is default for each in stack):
             self._mode.__enter__()
-        if self._mode is not None:
-            self._mode.resting = False
+            self._entered = True
+            stack.append(self._mode)
+        self.observing = self._mode in stack
 
     def _rest(self) -> None:
-        """See no operations until the next window; below a mode of somebody else ours stays, and passes all on."""
-        if self._mode is not None:
-            self._mode.resting = True
-        if self._mode is not None and self.on_top():
+        """See no operations until the next window; the mode stays, asleep, while one of somebody else is on top."""
+        self.observing = False
+        if self._on_top():
             self._mode.__exit__(None, None, None)
-            self._mode = None
+            self._entered = False
 
-    def on_top(self) -> bool:
-        """Return whether operations are seen, and no mode of somebody else lies above."""
-        return self._mode is not None and _get_current_function_mode() is self._mode
+    def _on_top(self) -> bool:
+        stack = _get_current_function_mode_stack()
+        return bool(stack) and stack[-1] is self._mode
 
-    @property
-    def observing(self) -> bool:
-        """Return whether operations are seen."""
-        return self._mode is not None and not self._mode.resting
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Take the mode from this thread's stack for a while, so that torch runs as it does without one."""
+        if not self._on_top():
+            yield
+            return
+        self._mode.__exit__(None, None, None)
+        try:
+            yield
+        finally:
+            if self._mode not in _get_current_function_mode_stack():
+                self._mode.__enter__()
 
-    def compiles(self) -> None:
-        """Stop seeing operations, because compiled code would be compiled again."""
-        self._compiles = True
+    def forked(self) -> None:
+        """Let go in a child process, which is a copy of this one."""
+        self.done = True
         self._rest()
 
     # what the hooks and the mode see
 
     def operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:  # noqa: ANN401
         """Take note of one operation."""
-        if self.done or self._broken or self._stepping:
+        if self._stepping:
             return
         try:
             self.operations.see(func, args, kwargs, result)
@@ -207,7 +221,7 @@ class Session:
         """Look for the ratio in the graph of a loss."""
         step = self.step
         step.has_loss, self._stepping = True, False
-        if not self.observing and not self._compiles:
+        if not self.observing:
             return
         stack = self.places.stack(frame)
         step.events.append(("backward", stack))
@@ -266,6 +280,10 @@ class Session:
     def before_step(self, optimizer: Any) -> None:  # noqa: ANN401
         """Take note of gradients and of the learning rate."""
         self._stepping = True
+        if not (self.observing or self.step.ratios):
+            if self.policy.steps(optimizer, self.step.has_loss):
+                self.step.learning_rate = _rate(optimizer)
+            return
         held = [p for group in optimizer.param_groups for p in group["params"]]
         self.policy.held.update((id(p), p) for p in held)
         if self.observing or self.step.ratios:
@@ -290,12 +308,13 @@ class Session:
             return
         step = self.step
         step.rounded = self._movement.after_step() if self.observing else None
+        step.release()
         self.steps += 1
         self.step = Step(self.steps)
         self.operations.new_step()
         self._ratio_seen = self._ratio_seen or bool(step.ratios)
         self._idle = 0 if step.ratios or step.dead_clamps else self._idle + self.observing
-        if self.observing or (self._compiles and step.ratios):
+        if self.observing:
             self._window.append(step)
             self._divide()
         elif (self.steps >= self._next or self._is_idle(step)) and not self.done:
@@ -373,6 +392,7 @@ class Session:
         self._rest()
         begun = self._window[0].number if self._window and self._whole else self.steps
         self._window, self._idle = [], 0
+        self.ring.clear()
         self._left = max(1, FIRST - self.update)
         self.operations.new_step()
         # Updates mostly have as many steps as the latest; the next one to observe is seen from its rollout on.
@@ -483,15 +503,9 @@ class Session:
         if not self._ratio_seen and self.steps:
             what = "the loss is compiled" if self._compiled else f"no loss of {self.steps} steps has one in its graph"
             reasons["ratio"] = f"no importance ratio was seen: {what}"
-        if self._compiles:
-            reasons["lines"] = "lines and the origin of old log-probs were not traced, because the script compiles code"
+        if self._compiled:
+            reasons["lines"] = "lines in compiled code, and what it computes, were not traced"
         self.log.unseen(reasons)
-
-
-def _is_free() -> bool:
-    """Return whether there is no function mode but that of the default device, which stays at the bottom."""
-    default = getattr(getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None), "device_context", None)
-    return all(each is default for each in _get_current_function_mode_stack())
 
 
 def _rate(optimizer: Any) -> float | None:  # noqa: ANN401

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import Any
 
+from ppo_doctor.record.script.places import variables
+
 #: Names of the number of passes over a batch in public trainers and scripts.
 _EPOCHS = re.compile(
     r"(?i)^(n_epochs?|num_epochs?|update_epochs|ppo_epochs?|k_epochs?|noptepochs|num_sgd_iter|num_learning_epochs|learning_epochs"
@@ -40,7 +42,7 @@ def passes_configured(frames: Iterable[FrameType]) -> dict[str, float]:
 
 
 def _spaces(frame: FrameType) -> list[Mapping[str, Any]]:
-    spaces: list[Mapping[str, Any]] = [dict(frame.f_locals)]
+    spaces: list[Mapping[str, Any]] = [variables(frame)]
     if frame.f_code.co_name == "<module>" or frame.f_globals.get("__name__") == "__main__":
         spaces.append({k: v for k, v in frame.f_globals.items() if not k.startswith("_")})
     for space in list(spaces):

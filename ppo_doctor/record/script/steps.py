@@ -108,6 +108,13 @@ class Step:
     backward_place: Stack = ()
     has_loss: bool = False
 
+    def release(self) -> None:
+        """Let go of the graphs of this step's losses."""
+        self.clamps.clear()
+        for each in self.ratios:
+            each.nodes.release()
+            each.gradient = None
+
     def passes(self, entries: set[int]) -> float:
         """Return how often data entered the network per time that they did with gradients on."""
         graded = sum(each.weight in entries for each in self.inputs if each.graded)
