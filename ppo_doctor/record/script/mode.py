@@ -373,9 +373,10 @@ class Operations:
         if tensor.numel() <= LARGEST and key not in self._made:
             inputs = tuple(map(_without_graph, _flat(args)))
             self._made[key] = (tensor, name, stack, inputs)
-            self._made_bytes += sum(map(_bytes, inputs))
+            self._made_bytes += sum(map(_bytes, (tensor, *inputs)))
             while self._made_bytes > self._budget:  # the oldest go
-                self._made_bytes -= sum(map(_bytes, self._made.pop(next(iter(self._made)))[3]))
+                oldest, _, _, others = self._made.pop(next(iter(self._made)))
+                self._made_bytes -= sum(map(_bytes, (oldest, *others)))
 
 
 def _index(

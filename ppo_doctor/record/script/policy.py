@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
+
 from ppo_doctor.record.script.places import Place, Places, Stack
 
 Tensor = Any
@@ -79,3 +81,17 @@ class PolicyWeights:
         """Forget what concerns one update."""
         self._with_gradient.clear()
         self.held.clear()
+
+
+def rate_of(optimizer: Any) -> float | None:  # noqa: ANN401
+    """Return the learning rate of an optimizer's first group."""
+    rate = optimizer.param_groups[0].get("lr")
+    return float(rate) if rate is not None else None
+
+
+def gradient_norm(parameters: Sequence[Tensor]) -> float | None:
+    """Return the norm of the gradients of parameters, None if none has one."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return None
+    return float(torch.stack([each.detach().float().norm() for each in gradients]).norm())

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from ppo_doctor.record.script.places import Stack
 
@@ -34,7 +33,7 @@ class Origin:
 def bits_of(tensor: Any) -> np.ndarray[Any, np.dtype[np.int32]]:  # noqa: ANN401 - a torch tensor
     """Return the values as the bits of float32 numbers, flat, on the host."""
     values = tensor.detach()
-    if values.dtype is not torch.float32 or not values.is_cpu:
+    if str(values.dtype) != "torch.float32" or values.device.type != "cpu":
         values = values.float().cpu()
     flat: np.ndarray[Any, np.dtype[np.int32]] = np.asarray(values.numpy()).reshape(-1).view(np.int32)
     return flat

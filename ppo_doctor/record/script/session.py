@@ -20,16 +20,17 @@ from ppo_doctor.record.guard import tell, tell_fault
 from ppo_doctor.record.script import ratios
 from ppo_doctor.record.script.aliases import Alias, alias_in
 from ppo_doctor.record.script.graph import entries, leaves, loss_graph
+from ppo_doctor.record.script.lines import places_of
 from ppo_doctor.record.script.log import RunLog, line_of
-from ppo_doctor.record.script.metrics import UpdateSeen, numbers_of, places_of
+from ppo_doctor.record.script.metrics import UpdateSeen, numbers_of
 from ppo_doctor.record.script.mode import OperationMode, Operations
 from ppo_doctor.record.script.movement import Movement
 from ppo_doctor.record.script.options import WatchOptions
 from ppo_doctor.record.script.places import Place, Places, Stack
-from ppo_doctor.record.script.policy import PolicyWeights
+from ppo_doctor.record.script.policy import PolicyWeights, gradient_norm, rate_of
 from ppo_doctor.record.script.ring import Ring
 from ppo_doctor.record.script.settings import passes_configured
-from ppo_doctor.record.script.steps import Inputs, Step
+from ppo_doctor.record.script.steps import Step
 from ppo_doctor.record.script.updates import Rhythm, rhythm_of, starts
 
 Tensor = Any
@@ -232,7 +233,7 @@ class Session:
                 continue
             self._compiled = self._compiled or graph.compiled
             found = ratios.of_graph(graph, stack)
-            self._mark(entries(loss.grad_fn))
+            step.mark(entries(loss.grad_fn))
             if found:
                 step.backward_place = stack
                 self.configured(frame)
@@ -245,21 +246,6 @@ class Session:
             ratios.note_reference(graph, found, step)
             ratios.values_of(graph, step)
             step.steep = step.steep or ratios.steep(graph)
-
-    def _mark(self, used: set[tuple[int, int]]) -> None:
-        """Tell the data that a loss depends on from those of other passes with gradients on, such as a rollout."""
-        step = self.step
-        chosen: dict[tuple[int, tuple[int, int]], Inputs] = {}
-        for each in step.inputs:  # the latest, because memory is used again
-            if each.memory in used and torch.is_grad_enabled():
-                chosen[each.weight, each.memory] = each
-        if not chosen:
-            return
-        for each in step.inputs if not step.marked else ():
-            each.graded = False
-        step.marked = True
-        for each in chosen.values():
-            each.graded = True
 
     def after_backward(self) -> None:
         """Compute what needs the gradients of the loss by the ratios."""
@@ -282,7 +268,7 @@ class Session:
         self._stepping = True
         if not (self.observing or self.step.ratios):
             if self.policy.steps(optimizer, self.step.has_loss):
-                self.step.learning_rate = _rate(optimizer)
+                self.step.learning_rate = rate_of(optimizer)
             return
         held = [p for group in optimizer.param_groups for p in group["params"]]
         self.policy.held.update((id(p), p) for p in held)
@@ -291,7 +277,7 @@ class Session:
             if self.step.ratios:
                 self._know_policy(optimizer, held)
         if self.policy.steps(optimizer, self.step.has_loss):
-            self.step.learning_rate = _rate(optimizer)
+            self.step.learning_rate = rate_of(optimizer)
             self.step.clipped_before = self.step.clipped_before or any(
                 name == "clip" for name, _ in self._after_last_backward()
             )
@@ -299,7 +285,7 @@ class Session:
                 self._check_gradients(held)
                 self._movement.before_step(self.policy.weights.values() or held)
                 if self.step.grad_norm is None:
-                    self.step.grad_norm = _norm([p for p in held if id(p) in self.policy.weights] or held)
+                    self.step.grad_norm = gradient_norm([p for p in held if id(p) in self.policy.weights] or held)
 
     def after_step(self, optimizer: Any) -> None:  # noqa: ANN401
         """End a step of the policy."""
@@ -506,15 +492,3 @@ class Session:
         if self._compiled:
             reasons["lines"] = "lines in compiled code, and what it computes, were not traced"
         self.log.unseen(reasons)
-
-
-def _rate(optimizer: Any) -> float | None:  # noqa: ANN401
-    rate = optimizer.param_groups[0].get("lr")
-    return float(rate) if rate is not None else None
-
-
-def _norm(parameters: Sequence[Tensor]) -> float | None:
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    if not gradients:
-        return None
-    return float(torch.stack([each.detach().float().norm() for each in gradients]).norm())

@@ -115,6 +115,17 @@ class Step:
             each.nodes.release()
             each.gradient = None
 
+    def mark(self, used: set[tuple[int, int]]) -> None:
+        """Tell the data that a loss depends on from those of other passes with gradients on, such as a rollout."""
+        chosen = {(each.weight, each.memory): each for each in self.inputs if each.memory in used}  # the latest of each
+        if not chosen:
+            return
+        for each in self.inputs if not self.marked else ():
+            each.graded = False
+        self.marked = True
+        for each in chosen.values():
+            each.graded = True
+
     def passes(self, entries: set[int]) -> float:
         """Return how often data entered the network per time that they did with gradients on."""
         graded = sum(each.weight in entries for each in self.inputs if each.graded)
