@@ -56,6 +56,8 @@ SOUND = {
     **dict.fromkeys(("clip_after_step", "gradients_left_over", "inputs_unseen", "dropout_active", "modes_differ"), 0.0),
     **dict.fromkeys(("rollouts_behind", "samples_trained_before", "value_target_with_gradient"), 0.0),
     "clip_bounds_swapped": 0.0,
+    "minibatches_alike": 0.0,
+    "gradient_kept": 0.6,
 }
 #: What does not change where no step moves the policy.
 AT_ONE = {
