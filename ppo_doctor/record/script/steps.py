@@ -82,7 +82,6 @@ class Step:
     #: largest distance between the log-probs of a reference model and the old ones, and the line that subtracts them
     reference_gap: float | None = None
     reference_place: Stack = ()
-    gradient_not_finite: bool = False
     dropout: Counter[bool] = field(default_factory=Counter)
     dropout_place: Stack = ()
     #: modes of batch normalisation, by whether gradients are on
@@ -96,7 +95,6 @@ class Step:
     #: the largest norm that clipping lets through
     bound: float | None = None
     clipped_before: bool = False
-    clipped_after: bool = False
     #: whether the data that a loss depends on were told from others
     marked: bool = False
     value_target: Stack = ()
