@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,11 @@ class RunLog:
             self._configured = True
             self._write({**MARK, "config": dict(config)})
 
-    def places(self, places: Mapping[str, Place]) -> None:
-        """Write the lines of metrics, if they are new."""
-        here = {
-            name: {"file": _short(each.file), "line": each.line, "function": each.function, "text": each.text()}
-            for name, each in places.items()
-        }
+    def places(self, places: Mapping[str, Sequence[Place]]) -> None:
+        """Write the lines of metrics, if they are new: the first of each with the others under "also"."""
+        here = {}
+        for name, (first, *others) in places.items():
+            here[name] = {**_line(first), "also": [_line(each) for each in others]} if others else _line(first)
         self._once("places", here)
 
     def unseen(self, reasons: Mapping[str, str]) -> None:
@@ -80,6 +79,11 @@ class RunLog:
             self._file.write(line)
         elif not self._others:
             self._waiting.append(line)
+
+
+def _line(place: Place) -> dict[str, Any]:
+    line = {"file": _short(place.file), "line": place.line, "function": place.function, "text": place.text()}
+    return {**line, "role": place.role} if place.role else line
 
 
 def _short(path: str) -> str:

@@ -24,17 +24,20 @@ Stack = tuple[tuple[CodeType, int], ...]
 #: Library frames from which on a call from the top of a script is not named, and the functions at the top.
 NEAR = 2
 _TOP = ("<module>", "main")
+#: What a line does: "" is said of the line that a metric is about if nothing closer is known.
+ROLES = ("", "called", "computed", "set", "built", "sampled", "scored", "chosen", "changed", "used", "left")
 _SKIPPED, _LIBRARY, _OWN = range(3)
 _NOT_OWN = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of code: path, line from 1, and the function that it is in."""
+    """A line of code: path, line from 1, the function that it is in, and what it does, one of `ROLES`."""
 
     file: str
     line: int
     function: str
+    role: str = ""
 
     def text(self) -> str:
         """Return the source of the line, "" if it cannot be read."""
@@ -72,6 +75,13 @@ class Places:
             if self._kind(code.co_filename) == _OWN and (n < NEAR or code.co_name not in _TOP):
                 return Place(code.co_filename, line, code.co_name)
         return Place(stack[0][0].co_filename, stack[0][1], stack[0][0].co_name) if stack else None
+
+    def callers(self, stack: Stack, place: Place, most: int) -> list[Place]:
+        """Return the user's lines that called the code of a place, the innermost first, up to `most`."""
+        lines = [(code.co_filename, line) for code, line in stack]
+        at = lines.index((place.file, place.line)) if (place.file, place.line) in lines else len(lines)
+        own = [each for each in stack[at + 1 :] if self._kind(each[0].co_filename) == _OWN]
+        return [Place(code.co_filename, line, code.co_name, "called") for code, line in own[:most]]
 
     def apart(self, stack: Stack, other: Stack) -> Place | None:
         """Return the user's line at which a call leaves the path of another: the outermost that only its stack has."""

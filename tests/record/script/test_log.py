@@ -24,7 +24,7 @@ def lines(path):
 def test_settings_and_lines_come_before_the_record_that_they_belong_to(out, tmp_path):
     log = RunLog(str(out))
     log.settings({"clip_range": 0.2})
-    log.places({"learning_rate": Place(str(tmp_path / "train.py"), 2, "<module>")})
+    log.places({"learning_rate": (Place(str(tmp_path / "train.py"), 2, "<module>"),)})
     assert not out.exists()
     log.record(8, 1, {"learning_rate": 0.0, "ratio_max": float("nan")})
     log.close()
@@ -44,7 +44,7 @@ def test_settings_are_written_once_and_of_lines_what_is_new(out):
         log.settings({"clip_range": value})
     here, there = Place("train.py", 1, ""), Place("train.py", 2, "")
     for places in ({"loss": here}, {"loss": here}, {"loss": here, "passes": here}, {"loss": there}):
-        log.places(places)
+        log.places({name: (place,) for name, place in places.items()})
     log.close()
     assert [line["config"] for line in lines(out) if "config" in line] == [{"clip_range": 0.2}]
     written = [{name: each["line"] for name, each in line["places"].items()} for line in lines(out)[2:]]
