@@ -59,6 +59,11 @@ _NOT_KEPT = VIEWS | (_NETWORK - {"matmul", "__matmul__", "bmm", "mm", "einsum"})
      "scaled_dot_product_attention", "multi_head_attention_forward", "_transformer_encoder_layer_fwd", "randperm",
      "arange", "rsqrt", "cos", "sin", "triu", "tril")
 )  # fmt: skip
+#: Operations that never make a NaN of other numbers, infinite ones included.
+_NEVER_NAN = _PASSED_ON | frozenset(
+    ("tanh", "relu", "relu_", "sigmoid", "exp", "abs", "neg", "clamp", "clip", "min", "max", "minimum", "maximum",
+     "gather", "amax", "amin", "cummax", "leaky_relu", "elu", "softplus", "round", "floor", "ceil", "sort", "topk")
+)  # fmt: skip
 _SUBTRACT = frozenset(("sub", "__sub__", "__rsub__", "rsub", "subtract"))
 _DIVIDE = frozenset(("div", "__truediv__", "true_divide", "divide", "div_", "__itruediv__", "__div__"))
 _MULTIPLY = frozenset(("mul", "__mul__", "__rmul__", "multiply"))
@@ -159,8 +164,10 @@ class Operations:
             self._mode_of(name, args, kwargs, graded)
         elif name in _NORMALISED and graded and args and isinstance(args[0], torch.Tensor) and args[0].dim():
             self._session.step.logits = args[0].shape[-1]
-        self._parameter(name, args, kwargs, tensor, graded)
-        self._shaped(name, args, tensor)
+        if args and isinstance(args[0], torch.nn.Parameter):
+            self._parameter(name, args, kwargs, tensor, graded)
+        if args and _is_column(tensor) and not tensor.requires_grad:
+            self._shaped(name, args, tensor)
         if fed:
             self._remember(result)
         if tensor.is_floating_point() and _readable(tensor) and tensor.numel():
@@ -172,9 +179,7 @@ class Operations:
         step.sampled = True
 
     def _shaped(self, name: str, args: tuple[Any, ...], tensor: Tensor) -> None:
-        """Remember the line that gave data the shape of a column, and forget what was at this memory before."""
-        if not _is_column(tensor) or tensor.requires_grad or not args:
-            return
+        """Remember the line that gave data the shape of a column, and forget what was at its memory before."""
         if not _is_column(args[0]):
             if len(self._columns) > MOST_KNOWN:
                 self._columns.clear()
@@ -186,8 +191,6 @@ class Operations:
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor, graded: bool
     ) -> None:
         """Note what happens to a parameter: initialised, frozen, or cast to a short format."""
-        if not args or type(args[0]) is torch.Tensor or not isinstance(args[0], torch.nn.Parameter):
-            return
         if name == "requires_grad_" and kwargs.get("requires_grad", args[1] if len(args) > 1 else True) is False:
             self.frozen_by.setdefault(id(args[0]), self._stack())
         elif name == "to" and result.dtype in (torch.bfloat16, torch.float16):
@@ -333,7 +336,7 @@ class Operations:
             self._without_gradient(name, args, kwargs, tensor, stack)
         if kept:
             self._session.ring.add(bits_of(tensor), stack, self._session.steps, tensor.requires_grad)
-        new = not self.not_finite and name not in _PASSED_ON and tensor.is_cpu
+        new = not self.not_finite and name not in _NEVER_NAN and tensor.is_cpu
         if new and _has_nan(tensor) and not any(map(_has_nan, _flat(args))):
             self.not_finite = stack or self._session.places.stack(sys._getframe(2))
 

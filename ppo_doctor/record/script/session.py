@@ -19,6 +19,7 @@ from torch.overrides import _get_current_function_mode_stack
 from ppo_doctor.record.guard import tell, tell_fault
 from ppo_doctor.record.script import ratios
 from ppo_doctor.record.script.aliases import Alias, alias_in
+from ppo_doctor.record.script.budget import Budget
 from ppo_doctor.record.script.graph import entries, leaves, loss_graph
 from ppo_doctor.record.script.lines import places_of
 from ppo_doctor.record.script.log import RunLog, line_of
@@ -77,6 +78,7 @@ class Session:
         #: whether operations are seen
         self.observing = False
         self._begun = time.monotonic()
+        self._budget = Budget()
         self._window: list[Step] = []
         self._whole = True
         self._next, self._left = 0, FIRST
@@ -300,10 +302,11 @@ class Session:
         self.operations.new_step()
         self._ratio_seen = self._ratio_seen or bool(step.ratios)
         self._idle = 0 if step.ratios or step.dead_clamps else self._idle + self.observing
+        self._budget.step(time.monotonic(), observed=self.observing)
         if self.observing:
             self._window.append(step)
             self._divide()
-        elif (self.steps >= self._next or self._is_idle(step)) and not self.done:
+        elif (self._is_next() or self._is_idle(step)) and not self.done:
             self._observe()
             self._whole = False
         elif self._mode is not None:
@@ -312,6 +315,10 @@ class Session:
             self._pause()
             self._next = RARER * self.steps
         self._bounded()
+
+    def _is_next(self) -> bool:
+        """Return whether the next update to observe has come, and what it costs has been earned."""
+        return self.steps >= self._next and (bool(self.options.every) or self._budget.affords(self.update))
 
     def _is_idle(self, step: Step) -> bool:
         """Return whether a learning rate is 0 for the first time, which is worth a look."""
