@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from ppo_doctor.record.script.graph import MOST_NODES, leaves
 from ppo_doctor.record.script.places import Stack
-from ppo_doctor.record.script.ring import LARGEST, bits_of
+from ppo_doctor.record.script.ring import LARGEST, numbers_of
 from ppo_doctor.record.script.steps import Inputs
 
 if TYPE_CHECKING:
@@ -334,10 +334,14 @@ class Operations:
                 self._clamped(args, kwargs, node, stack)
         elif graded and not tensor.requires_grad:
             self._without_gradient(name, args, kwargs, tensor, stack)
-        if kept:
-            self._session.ring.add(bits_of(tensor), stack, self._session.steps, tensor.requires_grad)
         new = not self.not_finite and name not in _NEVER_NAN and tensor.is_cpu
-        if new and _has_nan(tensor) and not any(map(_has_nan, _flat(args))):
+        if kept:
+            numbers = numbers_of(tensor)
+            self._session.ring.add(numbers, stack, self._session.steps, tensor.requires_grad)
+            new = new and math.isnan(np.dot(numbers, numbers))  # a sum of squares is NaN only if one of them is
+        elif new:
+            new = _has_nan(tensor)
+        if new and not any(map(_has_nan, _flat(args))):
             self.not_finite = stack or self._session.places.stack(sys._getframe(2))
 
     def _operands(self, name: str, args: tuple[Any, ...], node: Any) -> None:  # noqa: ANN401

@@ -30,12 +30,12 @@ class Origin:
     graded: bool
 
 
-def bits_of(tensor: Any) -> np.ndarray[Any, np.dtype[np.int32]]:  # noqa: ANN401 - a torch tensor
-    """Return the values as the bits of float32 numbers, flat, on the host."""
-    values = tensor.detach()
-    if str(values.dtype) != "torch.float32" or values.device.type != "cpu":
+def numbers_of(tensor: Any) -> np.ndarray[Any, np.dtype[np.float32]]:  # noqa: ANN401 - a torch tensor
+    """Return the values as float32 numbers, flat, on the host; those of a float32 tensor there are not copied."""
+    values = tensor.detach() if tensor.requires_grad else tensor
+    if str(values.dtype) != "torch.float32" or not values.is_cpu:
         values = values.float().cpu()
-    flat: np.ndarray[Any, np.dtype[np.int32]] = np.asarray(values.numpy()).reshape(-1).view(np.int32)
+    flat: np.ndarray[Any, np.dtype[np.float32]] = values.numpy().reshape(-1)
     return flat
 
 
@@ -44,20 +44,22 @@ class Ring:
 
     def __init__(self, values: int) -> None:
         self._bits = np.zeros(values, np.int32)
+        self._largest = min(LARGEST, values // 4)
         self._end = 0
         self._starts = array.array("q")
         self._calls: list[tuple[Stack, int, bool]] = []
 
-    def add(self, bits: np.ndarray[Any, np.dtype[np.int32]], stack: Stack, step: int, graded: bool) -> None:
+    def add(self, numbers: np.ndarray[Any, np.dtype[np.float32]], stack: Stack, step: int, graded: bool) -> None:
         """Remember the values of one call; the older half is forgotten when the ring is full."""
-        if not 0 < bits.size <= min(LARGEST, self._bits.size // 4):
+        size = numbers.size
+        if not 0 < size <= self._largest:
             return
-        if self._end + bits.size > self._bits.size:
+        if self._end + size > self._bits.size:
             self._forget()
-        self._bits[self._end : self._end + bits.size] = bits
+        self._bits[self._end : self._end + size] = numbers.view(np.int32)
         self._starts.append(self._end)
         self._calls.append((stack, step, graded))
-        self._end += bits.size
+        self._end += size
 
     def _forget(self) -> None:
         keep = bisect.bisect_left(self._starts, self._end // 2)
@@ -73,7 +75,7 @@ class Ring:
 
     def origin(self, tensor: Any) -> Origin | None:  # noqa: ANN401 - a torch tensor
         """Return the earliest place that computed nearly all values of a tensor, preferably without a gradient."""
-        bits = bits_of(tensor)
+        bits = numbers_of(tensor).view(np.int32)
         distinct = np.unique(bits[bits != 0])
         probes = distinct[:: max(1, len(distinct) // PROBES)][:PROBES]
         if not len(probes) or not self._starts:

@@ -24,10 +24,6 @@ def values(seed, size=32):
     return np.random.default_rng(seed).normal(size=size).astype(np.float32)
 
 
-def bits(array):
-    return array.view(np.int32)
-
-
 @pytest.fixture
 def ring():
     return Ring(512)
@@ -35,21 +31,21 @@ def ring():
 
 def test_values_of_several_calls_are_traced_to_their_place(ring):
     for step in range(4):
-        ring.add(bits(values(step)), ROLLOUT, 0, graded=False)
-    ring.add(bits(values(9)), LOOP, 3, graded=True)
+        ring.add(values(step), ROLLOUT, 0, graded=False)
+    ring.add(values(9), LOOP, 3, graded=True)
     mixed = np.concatenate([values(step)[::3] for step in range(4)])
     origin = ring.origin(Values(mixed))
     assert (origin.stack, origin.first, origin.last, origin.graded) == (ROLLOUT, 0, 0, False)
 
 
 def test_padding_and_order_do_not_matter(ring):
-    ring.add(bits(values(0)), ROLLOUT, 0, graded=False)
+    ring.add(values(0), ROLLOUT, 0, graded=False)
     assert ring.origin(Values(np.concatenate([np.zeros(40, np.float32), values(0)[::-1]]))).stack == ROLLOUT
 
 
 def test_values_that_no_call_computed_have_no_origin(ring):
     assert ring.origin(Values(values(0))) is None
-    ring.add(bits(values(0)), ROLLOUT, 0, graded=False)
+    ring.add(values(0), ROLLOUT, 0, graded=False)
     assert ring.origin(Values(values(1))) is None
     half = np.concatenate([values(0)[: PROBES // 2], values(1)])
     assert ring.origin(Values(half)) is None
@@ -57,19 +53,19 @@ def test_values_that_no_call_computed_have_no_origin(ring):
 
 
 def test_a_place_without_gradient_and_an_earlier_one_come_first(ring):
-    ring.add(bits(values(0)), LOOP, 1, graded=True)
-    ring.add(bits(values(0)), ROLLOUT, 2, graded=False)
-    ring.add(bits(values(0)), ROLLOUT, 5, graded=False)
+    ring.add(values(0), LOOP, 1, graded=True)
+    ring.add(values(0), ROLLOUT, 2, graded=False)
+    ring.add(values(0), ROLLOUT, 5, graded=False)
     origin = ring.origin(Values(values(0)))
     assert (origin.stack, origin.first, origin.last) == (ROLLOUT, 2, 5)
 
 
 def test_a_full_ring_forgets_the_oldest_values(ring):
     for step in range(40):
-        ring.add(bits(values(step)), ROLLOUT, step, graded=False)
+        ring.add(values(step), ROLLOUT, step, graded=False)
     assert ring.origin(Values(values(0))) is None
     assert ring.origin(Values(values(39))).first == 39
-    ring.add(bits(values(50, 200)), LOOP, 50, graded=False)  # more than a quarter of the ring
+    ring.add(values(50, 200), LOOP, 50, graded=False)  # more than a quarter of the ring
     assert ring.origin(Values(values(50, 200))) is None
     ring.clear()
     assert ring.origin(Values(values(39))) is None
