@@ -15,6 +15,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.overrides import TorchFunctionMode
 
 from ppo_doctor.record.script.graph import MOST_NODES, leaves
+from ppo_doctor.record.script.indices import Made, taken_from
 from ppo_doctor.record.script.places import Stack
 from ppo_doctor.record.script.ring import LARGEST, bits_of
 from ppo_doctor.record.script.steps import Inputs
@@ -65,6 +66,7 @@ _MULTIPLY = frozenset(("mul", "__mul__", "__rmul__", "multiply"))
 _NEGATE = frozenset(("neg", "__neg__", "negative"))
 _CLAMP = frozenset(("clamp", "clip"))
 _INDEXING = frozenset(("__getitem__", "index_select", "split", "chunk", "gather", "take", "unbind", "narrow"))
+_PARTING = frozenset(("unbind", "split", "chunk"))
 _MODES = frozenset(("dropout", "batch_norm", "feature_dropout", "alpha_dropout"))
 _SHAPING = frozenset(("reshape", "view", "unsqueeze", "__getitem__"))
 _NORMALISED = frozenset(("log_softmax", "softmax", "logsumexp", "cross_entropy"))
@@ -164,7 +166,7 @@ class Operations:
         if fed:
             self._remember(result)
         if tensor.is_floating_point() and _readable(tensor) and tensor.numel():
-            self._value(name, args, kwargs, tensor, graded)
+            self._value(name, args, kwargs, result, graded)
 
     def _sampled(self) -> None:
         step = self._session.step
@@ -204,16 +206,22 @@ class Operations:
 
     def chain(self, tensor: Tensor) -> list[tuple[str, Stack, tuple[Any, ...]]]:
         """Return the operations of this training pass that made a tensor from stored data, the last first."""
-        found = []
+        return [(made.name, made.stack, made.args) for made in self.history(tensor)]
+
+    def history(self, tensor: Tensor) -> list[Made]:
+        """Return what is known of the operations that made a tensor from stored data, the last first."""
+        found: list[Made] = []
         for _ in range(32):
             made = self._made.get((tensor.data_ptr(), tensor.numel()))
-            if made is None:
+            if made is None or (found and made[0] is found[-1].result):  # a view of what it was made from
                 break
-            found.append(made[1:])
-            tensors = [each for each in made[3] if isinstance(each, torch.Tensor) and each.is_floating_point()]
+            result, name, stack, args = made
+            tensors = [each for each in args if isinstance(each, torch.Tensor) and each.is_floating_point()]
             if not tensors:
+                found.append(Made(result, name, stack, args))
                 break
-            tensor = tensors[0] if made[1] in _NETWORK else max(tensors, key=lambda each: each.numel())
+            tensor = tensors[0] if name in _NETWORK else max(tensors, key=lambda each: each.numel())
+            found.append(Made(result, name, stack, args, tensor))
         return found
 
     def column(self, chain: list[tuple[str, Stack, tuple[Any, ...]]], factor: Tensor) -> Stack:
@@ -264,8 +272,9 @@ class Operations:
             return
         stack = self._session.places.stack(sys._getframe(3))
         rows = _rows(data, name)
-        chosen, batch = _index(self.chain(data), len(rows)) if graded else (None, 0)
-        taken = (indexed([(each, made) for each, made, _ in self.chain(data)]) or stack) if graded else ()
+        history = self.history(data) if graded else []
+        chosen, batch, taken = taken_from(history, data, len(rows))
+        taken = taken or (indexed([(each.name, each.stack) for each in history]) or stack if graded else ())
         memory = (data.data_ptr(), data.numel())
         width = int(data.shape[-1])
         inputs = Inputs(weight, rows, graded, stack, tokens, width, memory, taken, chosen, batch)
@@ -318,8 +327,9 @@ class Operations:
         if func == torch.Tensor.requires_grad.__set__ and len(args) > 1 and args[1] is False:  # type: ignore[attr-defined, unused-ignore]
             self.frozen_by.setdefault(id(args[0]), self._stack())
 
-    def _value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, graded: bool) -> None:
+    def _value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, graded: bool) -> None:  # noqa: ANN401
         """Note a floating-point result: where it was computed, and whether it is the first that is not a number."""
+        tensor = result if isinstance(result, torch.Tensor) else result[0]
         kept = name not in _NOT_KEPT and tensor.numel() <= LARGEST
         stack = self._session.places.stack(sys._getframe(2)) if graded or kept else ()
         node = tensor.grad_fn if graded and tensor.requires_grad else None
@@ -331,6 +341,8 @@ class Operations:
                 self._clamped(args, kwargs, node, stack)
         elif graded and not tensor.requires_grad:
             self._without_gradient(name, args, kwargs, tensor, stack)
+            for part in result[1:] if name in _PARTING else ():
+                self._keep(name, args, part, stack)
         if kept:
             self._session.ring.add(bits_of(tensor), stack, self._session.steps, tensor.requires_grad)
         new = not self.not_finite and name not in _PASSED_ON and tensor.is_cpu
@@ -369,6 +381,10 @@ class Operations:
             and stack not in self.detached
         ):
             self.detached[stack] = leaves(args[0].grad_fn, MOST_NODES)
+        self._keep(name, args, tensor, stack)
+
+    def _keep(self, name: str, args: tuple[Any, ...], tensor: Tensor, stack: Stack) -> None:
+        """Remember what made a tensor, so that it can be followed back to stored data."""
         key = tensor.data_ptr(), tensor.numel()
         if tensor.numel() <= LARGEST and key not in self._made:
             inputs = tuple(map(_without_graph, _flat(args)))
@@ -377,19 +393,6 @@ class Operations:
             while self._made_bytes > self._budget:  # the oldest go
                 oldest, _, _, others = self._made.pop(next(iter(self._made)))
                 self._made_bytes -= sum(map(_bytes, (oldest, *others)))
-
-
-def _index(
-    chain: Sequence[tuple[str, Stack, tuple[Any, ...]]], samples: int
-) -> tuple[np.ndarray[Any, Any] | None, int]:
-    """Return the indices by which the samples of a minibatch were taken, None if unknown, and the size of the batch."""
-    for name, _, args in chain:
-        index = args[1] if name in ("__getitem__", "index_select") and len(args) > 1 else None
-        if isinstance(index, torch.Tensor) and index.dtype == torch.int64 and index.numel() == samples:
-            return np.array(index.detach().reshape(-1).cpu().numpy()), len(args[0])
-        if isinstance(index, np.ndarray) and index.dtype.kind == "i" and index.size == samples:
-            return index.reshape(-1).astype(np.int64), len(args[0])
-    return None, 0
 
 
 def indexed(chain: Sequence[tuple[str, Stack]]) -> Stack:
