@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -233,20 +234,27 @@ def loss_graph(loss: Tensor) -> LossGraph | None:
     return LossGraph(parents, nodes, compiled)
 
 
-def leaves(root: Node, most: int = MOST_WALKED) -> set[int]:
-    """Return the identities of the parameters that a node depends on."""
-    found: set[int] = set()
+def walked(root: Node, most: int = MOST_WALKED) -> Iterator[Node]:
+    """Iterate over a node and those it depends on, networks included."""
     seen, waiting = {root}, [root]
     while waiting and len(seen) < most:
         node = waiting.pop()
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            found.add(id(variable))
+        yield node
         for child, _ in node.next_functions:
             if child is not None and child not in seen:
                 seen.add(child)
                 waiting.append(child)
-    return found
+
+
+def leaves(root: Node, most: int = MOST_WALKED) -> set[int]:
+    """Return the identities of the parameters that a node depends on."""
+    variables = (getattr(node, "variable", None) for node in walked(root, most))
+    return {id(each) for each in variables if each is not None}
+
+
+def cuts(root: Node) -> set[Stack]:
+    """Return the lines that detached what a node depends on."""
+    return {node.metadata["cut"] for node in walked(root) if "cut" in node.metadata}
 
 
 #: Operations by which data enter a network, and the data that they save.
@@ -256,17 +264,11 @@ _ENTRIES = {"Addmm": "_saved_mat1", "Mm": "_saved_self", "Convolution": "_saved_
 def entries(root: Node, most: int = MOST_WALKED) -> set[tuple[int, int]]:
     """Return memory and number of values of the data without a gradient on which a node depends through networks."""
     found: set[tuple[int, int]] = set()
-    seen, waiting = {root}, [root]
-    while waiting and len(seen) < most:
-        node = waiting.pop()
+    for node in walked(root, most):
         name = _ENTRIES.get(kind(node))
         data = saved(node, name) if name is not None else None
         if data is not None and hasattr(data, "data_ptr") and not data.requires_grad:
             found.add((data.data_ptr(), data.numel()))
-        for child, _ in node.next_functions:
-            if child is not None and child not in seen:
-                seen.add(child)
-                waiting.append(child)
     return found
 
 

@@ -145,6 +145,7 @@ def _add_step_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     lines.add("ratio_without_gradient", next((p for step in steps for p in step.dead_clamps), None))
     lines.add("clip_unused", next((p for step in steps for p in step.unused_clamps), None))
     lines.add("weights_without_gradient", operations.cut_off(session.policy.ungraded(operations.ran_ever)) or None)
+    lines.add("policy_gradient_cut", next((s.cut_at for s in steps if s.cut_at), None), "computed")
     lines.add("weights_frozen", operations.cut_off(set(operations.frozen)) or None)
     lines.add("reference_shared", assigned(seen, session), "set")
     lines.add("reference_shared", next((s.reference_place for s in steps if s.reference_place), None))

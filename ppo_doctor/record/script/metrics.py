@@ -199,6 +199,7 @@ def _of_steps(seen: UpdateSeen) -> dict[str, float]:
     if gaps and seen.number > 1:
         numbers["reference_shared"] = float(max(gaps) <= ONE)
     numbers["gradients_left_over"] = _share(steps[1:], lambda s: s.leftover)
+    numbers["policy_gradient_cut"] = max(step.cut for step in steps)
     numbers["value_target_with_gradient"] = _share(steps, lambda s: s.value_target_graded)
     numbers["value_broadcast"] = max(step.value_broadcast for step in steps)
     return numbers

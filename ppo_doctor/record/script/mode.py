@@ -117,6 +117,8 @@ class Operations:
         self.frozen_by: dict[int, Stack] = {}
         #: line that detaches a tensor → the parameters that this cuts off
         self.detached: dict[Stack, set[int]] = {}
+        #: results of this training pass that depend on something detached, with the line that detached it
+        self._cut: dict[int, tuple[weakref.ref[Any], Stack]] = {}
         self.cast_at: Stack = ()
         #: parameters that ran with gradients on: identity → parameter
         self.ran: dict[int, Tensor] = {}
@@ -131,6 +133,7 @@ class Operations:
     def new_step(self) -> None:
         """Forget what concerns one training pass only."""
         self._made.clear()
+        self._cut.clear()
         for metadata, _ in self._operands_kept:
             metadata.pop("operands", None)
         self._operands_kept.clear()
@@ -335,6 +338,8 @@ class Operations:
         node = tensor.grad_fn if graded and tensor.requires_grad else None
         if node is not None:
             node.metadata.setdefault("stack", stack)
+            if self._cut and (cut := self._cut_from(args)):
+                node.metadata["cut"] = cut
             if name in _SUBTRACT or name in _DIVIDE:
                 self._operands(name, args, node)
             elif name in _CLAMP:
@@ -365,6 +370,11 @@ class Operations:
                 metadata.pop("operands", None)
                 self._operands_bytes -= size
 
+    def _cut_from(self, args: tuple[Any, ...]) -> Stack:
+        """Return the line that detached what one of some values depends on, none if there is none."""
+        known = (self._cut.get(id(each)) for each in _flat(args) if isinstance(each, torch.Tensor))
+        return next((cut[1] for cut in known if cut is not None and cut[0]() is not None), ())
+
     def _clamped(self, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any, stack: Stack) -> None:  # noqa: ANN401
         if _clips_a_ratio(args, kwargs):
             self._session.step.clamps.append((node, stack))
@@ -374,17 +384,16 @@ class Operations:
     ) -> None:
         if name in _CLAMP and tensor.dim() and _clips_a_ratio(args, kwargs):
             self._session.step.dead_clamps.append(stack)
-        if (
-            name in _DETACH
-            and isinstance(args[0], torch.Tensor)
-            and args[0].grad_fn is not None
-            and stack not in self.detached
-        ):
-            self.detached[stack] = leaves(args[0].grad_fn, MOST_NODES)
+        if name in _DETACH and isinstance(args[0], torch.Tensor) and args[0].grad_fn is not None:
+            if stack not in self.detached:
+                self.detached[stack] = leaves(args[0].grad_fn, MOST_NODES)
+            self._cut[id(tensor)] = weakref.ref(tensor), stack
         self._keep(name, args, tensor, stack)
 
     def _keep(self, name: str, args: tuple[Any, ...], tensor: Tensor, stack: Stack) -> None:
         """Remember what made a tensor, so that it can be followed back to stored data."""
+        if self._cut and (cut := self._cut_from(args)):
+            self._cut.setdefault(id(tensor), (weakref.ref(tensor), cut))
         key = tensor.data_ptr(), tensor.numel()
         if tensor.numel() <= LARGEST and key not in self._made:
             inputs = tuple(map(_without_graph, _flat(args)))

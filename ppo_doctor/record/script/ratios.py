@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from ppo_doctor.record import measures
-from ppo_doctor.record.script.graph import LossGraph, RatioNodes, kind, saved, stack_of
-from ppo_doctor.record.script.mode import sign_changes
+from ppo_doctor.record.script.graph import LossGraph, RatioNodes, cuts, kind, leaves, saved, stack_of
+from ppo_doctor.record.script.mode import Operations, sign_changes
 from ppo_doctor.record.script.places import Stack
 from ppo_doctor.record.script.steps import RatioSeen, Step
 from ppo_doctor.record.weights import same_memory
@@ -181,6 +181,23 @@ def values_of(graph: LossGraph, step: Step) -> None:
         widened = whole / max(*(float(np.prod(shape)) for shape in shapes), 1.0)
         if widened > step.value_broadcast:
             step.value_broadcast, step.value_place = widened, stack_of(node)
+
+
+def note_cut(graph: LossGraph, found: list[RatioSeen], step: Step, operations: Operations) -> None:
+    """Note weights that the value loss trains and that the ratio would depend on, had nothing been detached."""
+    for each in found:
+        lines = cuts(each.nodes.ratio)
+        if not lines or step.cut_at:
+            continue
+        reached, samples = leaves(each.nodes.ratio), each.nodes.values.numel()
+        errors = ((node, _error_shapes(node)) for node in graph.nodes)
+        values = [node for node, shapes in errors if shapes and max(map(np.prod, shapes)) == samples]
+        valued = set().union(*map(leaves, values))
+        for line in lines:
+            lost = (operations.detached[line] & valued) - reached
+            sizes = {key: operations.ran[key].numel() for key in reached | lost if key in operations.ran}
+            if any(key in sizes for key in lost):
+                step.cut, step.cut_at = sum(sizes.get(key, 0) for key in lost) / sum(sizes.values()), line
 
 
 def _error_shapes(node: Any) -> tuple[Any, Any] | None:  # noqa: ANN401

@@ -245,6 +245,7 @@ class Session:
                 step.losses.append(float(loss.detach()))
             ratios.note_reference(graph, found, step)
             ratios.values_of(graph, step)
+            ratios.note_cut(graph, found if len(self._window) < TRACED else [], step, self.operations)
             step.steep = step.steep or ratios.steep(graph)
 
     def after_backward(self) -> None:

@@ -97,6 +97,9 @@ class Step:
     clipped_before: bool = False
     #: whether the data that a loss depends on were told from others
     marked: bool = False
+    #: share of the weights that the value loss trains and the ratio does not, as something was detached, and where
+    cut: float = 0.0
+    cut_at: Stack = ()
     value_target: Stack = ()
     value_target_graded: bool = False
     value_broadcast: float = 1.0

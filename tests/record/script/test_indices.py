@@ -1,11 +1,14 @@
+"""Samples are known by their place in the batch, whatever indices and views a script takes them by."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
-from ppo_doctor.record.script.indices import Made, taken_from
-from tests.record.script.training import observed
+torch = pytest.importorskip("torch", reason="the group real-sb3 is not installed")
+
+from ppo_doctor.record.script.indices import Made, taken_from  # noqa: E402 - needs torch
+from tests.record.script.training import observed  # noqa: E402
 
 WHO = (("getitem", 1),)
 #: Four environments of six steps with two features.
@@ -90,7 +93,9 @@ def test_places_are_those_of_the_values(operations):
 
 def test_arrays_are_indices_as_well():
     data = BATCH[:, np.array([3, 1])]
-    places, batch, line = taken_from([Made(data, "__getitem__", WHO, (BATCH, slice(None), np.array([3, 1])), BATCH)], data, 12)
+    places, batch, line = taken_from(
+        [Made(data, "__getitem__", WHO, (BATCH, slice(None), np.array([3, 1])), BATCH)], data, 12
+    )
     assert places.tolist() == [3, 1, 7, 5, 11, 9, 15, 13, 19, 17, 23, 21]
     assert (batch, line) == (24, WHO)
 
@@ -100,15 +105,19 @@ def test_another_order_or_no_index_is_unknown():
     assert of(("__getitem__", slice(0, 2)))[1:] == (None, 0)
 
 
+OLD = "old = unroll(obs, start)[0].gather(-1, actions[..., None])[..., 0]\n"
+AGAIN = f"    for epoch in range(3):\n        with torch.no_grad():\n            {OLD}"
+
+
 @pytest.mark.parametrize(
     "change, metric, bound",
     [
         (("gains = advantages[:, envs]", "gains = advantages[:, first : first + 4]"), "advantage_repeat_corr", 0.5),
         (("envs = order[first : first + 4]", "envs = order[:4]"), "minibatches_alike", 0.7),
-        (("    for epoch in range(3):\n", "    for epoch in range(3):\n        with torch.no_grad():\n            old = unroll(obs, start)[0].gather(-1, actions[..., None])[..., 0]\n"), "epoch_start_ratio_dev", 1e-6),
+        (("    for epoch in range(3):\n", AGAIN), "epoch_start_ratio_dev", 1e-6),
     ],
     ids=["advantages of other samples", "the same environments", "old log-probs of each pass"],
-)  # fmt: skip
+)
 def test_sequences_are_told_apart_by_their_environment(tmp_path, change, metric, bound):
     sound = observed(SEQUENCES, tmp_path, 2).values(metric)
     assert SEQUENCES.count(change[0]) == 1
