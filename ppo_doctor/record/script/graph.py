@@ -24,10 +24,15 @@ _NETWORK = (
     *("Addmm", "NativeLayerNorm", "Embedding", "Tanh", "Relu", "Bmm", "Mm", "Convolution", "Mkldnn", "NativeBatchNorm"),
     *("Gelu", "Silu", "Elu", "LeakyRelu", "ScaledDotProduct", "Softmax", "LogSoftmax", "Logsumexp", "FusedRms"),
 )
+#: Nodes that give what passes through them another shape or format.
+_SHAPES = (
+    *("Transpose", "Permute", "Alias", "Unsqueeze", "Squeeze", "View", "ReshapeAlias", "ToCopy", "Clone", "T"),
+    *("UnsafeView",),
+)
 #: Nodes that keep what passes through them in sign and meaning.
 _THROUGH = (
-    *("Transpose", "Permute", "Alias", "Unsqueeze", "Squeeze", "View", "ReshapeAlias", "ToCopy", "Expand", "Mul"),
-    *("Sum", "Div", "Clamp", "Where", "Gather", "MaskedFill", "Mean", "Clone", "T", "UnsafeView", "Index", "Select"),
+    *_SHAPES,
+    *("Expand", "Mul", "Sum", "Div", "Clamp", "Where", "Gather", "MaskedFill", "Mean", "Index", "Select"),
     *("NanToNum", "Copy", "ClampMin", "ClampMax", "Neg", "Slice", "Unbind", "Split", "Stack", "Cat", "Add"),
 )
 
@@ -163,7 +168,7 @@ class LossGraph:
 
     def _sides(self, found: RatioNodes) -> None:
         """Find the difference of log-probs, or the quotient of probabilities, that makes the ratio."""
-        ratio = found.ratio
+        ratio = _reshaped(found.ratio)
         difference = (
             ratio if kind(ratio) == "Div" else _below(ratio.next_functions[0][0] if ratio.next_functions else None)
         )
@@ -270,6 +275,15 @@ def entries(root: Node, most: int = MOST_WALKED) -> set[tuple[int, int]]:
         if data is not None and hasattr(data, "data_ptr") and not data.requires_grad:
             found.add((data.data_ptr(), data.numel()))
     return found
+
+
+def _reshaped(node: Node) -> Node:
+    """Return the node whose result others up to this one only gave another shape or format."""
+    for _ in range(FARTHEST):
+        if kind(node) not in _SHAPES or node.next_functions[0][0] is None:
+            break
+        node = node.next_functions[0][0]
+    return node
 
 
 def _below(node: Node) -> Node:
