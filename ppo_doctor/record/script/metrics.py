@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,8 +26,18 @@ FEWEST = 16
 #: Samples and log-probs stand in the same order if this share of samples has the same old log-prob in two passes, and
 #: old log-probs spread by at least this.
 SAME_ORDER, SPREAD = 0.95, 1e-3
+#: Distance from which a rollout's inputs are distributed otherwise than a batch; bootstrap values add some to its own.
+APART = 0.03
 #: How many times the samples of a minibatch a rollout has at least if it is not one minibatch.
 WHOLE = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What an update trained on: inputs, each with how often, and the value targets."""
+
+    inputs: Mapping[int, int] = field(default_factory=dict)
+    targets: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,8 @@ class UpdateSeen:
     alias: Alias | None
     #: of the observed updates, from 1
     number: int
-    trained_before: frozenset[int]
+    #: what the observed update before this one trained on
+    before: Batch
     #: the inputs of the rollouts before this update's, the latest last
     rollouts: tuple[frozenset[int], ...]
     #: whether its end was seen
@@ -101,11 +112,12 @@ class UpdateSeen:
         rows = [each.rows for each in chosen if each.width in widths]
         return np.concatenate(rows) if rows else np.zeros(0, np.int64)
 
-    def trained_rows(self) -> set[int]:
-        """Return the inputs that the update trained on."""
-        return (
-            set(np.concatenate([self.rows(step, graded=True) for step in self.steps]).tolist()) if self.steps else set()
-        )
+    @cached_property
+    def batch(self) -> Batch:
+        """Return what the update trained on."""
+        rows = [row for step in self.steps for row in self.rows(step, graded=True).tolist()]
+        targets = (each.tolist() for step in self.steps for each in step.targets)
+        return Batch(Counter(rows), frozenset(chain.from_iterable(targets)))
 
     def rollout_rows(self) -> frozenset[int]:
         """Return the inputs of the passes without gradients before the first step."""
@@ -250,7 +262,7 @@ def _of_other_batches(seen: UpdateSeen) -> dict[str, float]:
     """Return how samples trained on and inputs of rollouts agree, where inputs are different for different samples."""
     inputs = [each for step in seen.steps if len(each := seen.rows(step, graded=True))]
     if not inputs or not _all_distinct(np.concatenate(inputs), len(seen.steps)):
-        return {}
+        return {"samples_trained_before": 1.0} if _same_batch(seen) else {}
     numbers: dict[str, float] = {}
     trained, rollout = set(np.concatenate(inputs).tolist()), seen.rollout_rows()
     tokens = any(each.tokens for step in seen.steps for each in step.trained)
@@ -263,10 +275,29 @@ def _of_other_batches(seen: UpdateSeen) -> dict[str, float]:
         if lags:
             numbers["rollouts_behind"] = float(lags[0])
         numbers["inputs_unseen"] = 1 - len(trained & rollout.union(*seen.rollouts)) / len(trained)
-    numbers["samples_trained_before"] = (
-        len(trained & seen.trained_before) / len(trained) if seen.trained_before else 0.0
-    )
+    numbers["samples_trained_before"] = len(trained & seen.before.inputs.keys()) / len(trained)
     return numbers
+
+
+def _same_batch(seen: UpdateSeen) -> bool:
+    """Return whether an update trained on the batch of the update before, though its rollout had other inputs.
+
+    It did if each input is there as often as then, and most value targets are the same numbers.
+    """
+    batch, before = seen.batch, seen.before
+    if batch.inputs != before.inputs or len(batch.targets) < FEWEST:
+        return False
+    rollout = Counter(seen.rows(seen.steps[0], graded=False).tolist())
+    if not rollout or _distance(rollout, batch.inputs) < APART:
+        return False
+    return len(batch.targets & before.targets) > 0.5 * len(batch.targets)
+
+
+def _distance(first: Mapping[int, int], second: Mapping[int, int]) -> float:
+    """Return the total variation distance of two distributions, by how often they hold what."""
+    sizes = sum(first.values()), sum(second.values())
+    shares = (first.get(each, 0) / sizes[0] - second.get(each, 0) / sizes[1] for each in {*first, *second})
+    return 0.5 * sum(map(abs, shares))
 
 
 def _all_distinct(rows: np.ndarray[Any, Any], steps: int) -> bool:

@@ -22,7 +22,7 @@ from ppo_doctor.record.script.aliases import Alias, alias_in
 from ppo_doctor.record.script.graph import entries, leaves, loss_graph
 from ppo_doctor.record.script.lines import places_of
 from ppo_doctor.record.script.log import RunLog, line_of
-from ppo_doctor.record.script.metrics import UpdateSeen, numbers_of
+from ppo_doctor.record.script.metrics import Batch, UpdateSeen, numbers_of
 from ppo_doctor.record.script.mode import OperationMode, Operations
 from ppo_doctor.record.script.movement import Movement
 from ppo_doctor.record.script.options import WatchOptions
@@ -85,7 +85,7 @@ class Session:
         self._movement = Movement()
         self._config: dict[str, float | int] = {}
         self._places: dict[str, Place] = {}
-        self._trained_before: set[int] = set()
+        self._batch = Batch()
         self._rollouts: list[frozenset[int]] = []
         self._ratio_seen = self._compiled = False
         self._idle = self._looked = 0
@@ -244,7 +244,7 @@ class Session:
             if loss.numel() == 1:
                 step.losses.append(float(loss.detach()))
             ratios.note_reference(graph, found, step)
-            ratios.values_of(graph, step)
+            ratios.values_of(graph, found, step)
             ratios.note_cut(graph, found if len(self._window) < TRACED else [], step, self.operations)
             step.steep = step.steep or ratios.steep(graph)
 
@@ -417,7 +417,7 @@ class Session:
             frozen=self.operations.frozen_share(),
             alias=self.alias,
             number=self.update,
-            trained_before=frozenset(self._trained_before),
+            before=self._batch,
             rollouts=tuple(self._rollouts),
             whole=whole,
         )
@@ -431,7 +431,7 @@ class Session:
             tell(line_of(self.update, steps[-1].number + 1, numbers))
 
     def _remember(self, seen: UpdateSeen) -> None:
-        self._trained_before = seen.trained_rows()
+        self._batch = seen.batch
         self._rollouts = [*self._rollouts, seen.rollout_rows()][-4:]
         self.policy.clear()
 

@@ -102,6 +102,8 @@ class Step:
     cut_at: Stack = ()
     value_target: Stack = ()
     value_target_graded: bool = False
+    #: the bits of value targets
+    targets: list[Array] = field(default_factory=list)
     value_broadcast: float = 1.0
     value_place: Stack = ()
     compiled: bool = False
