@@ -328,8 +328,11 @@ class Session:
 
     def _know_policy(self, optimizer: Any, held: Sequence[Tensor]) -> None:  # noqa: ANN401
         """Determine the policy's parameters, on which the ratio depends, and whether the optimizer holds them."""
-        if len(self._window) < FIRST or not self.policy.weights:
+        idle = self.policy.idle()
+        if len(self._window) < FIRST or idle:
             identities = set().union(*(leaves(each.nodes.ratio) for each in self.step.ratios))
+            if idle and not identities & self.policy.weights.keys():
+                self.policy.replaced()
             self.policy.know(identities, {**self.operations.ran, **{id(p): p for p in held}})
         self.policy.held_by(optimizer, held)
 
@@ -369,7 +372,7 @@ class Session:
 
     def _starts(self) -> list[int]:
         """Return the steps of the window that are the first after a rollout; a whole window begins with one."""
-        marks = starts(self._window, self.operations.entries, self._rhythm)
+        marks = starts(self._window, self.policy.entries(self.operations.entries), self._rhythm)
         begins = [n for n, begin in enumerate(marks) if begin or (n == 0 and self._whole)]
         return (
             begins if self._whole or self._rhythm is not None else [n for n in begins if n or self._window[0].sampled]
@@ -405,7 +408,7 @@ class Session:
         self.update += 1
         self._left -= 1
         self._steps_per_update = max(1, len(steps))
-        self._rhythm = self._rhythm or rhythm_of(steps, self.operations.entries)
+        self._rhythm = self._rhythm or rhythm_of(steps, self.policy.entries(self.operations.entries))
         moved = self._movement.end(at_latest_step=at_latest_step)
         seen = UpdateSeen(
             steps=steps,
