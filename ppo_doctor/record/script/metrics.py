@@ -28,6 +28,8 @@ FEWEST = 16
 SAME_ORDER, SPREAD = 0.95, 1e-3
 #: Distance from which a rollout's inputs are distributed otherwise than a batch; bootstrap values add some to its own.
 APART = 0.03
+#: Smallest batch whose order is looked at, and correlations of what belongs to other samples and to the same.
+LEAST_BATCH, UNRELATED, RELATED = 64, 0.4, 0.8
 #: How many times the samples of a minibatch a rollout has at least if it is not one minibatch.
 WHOLE = 1.5
 
@@ -254,8 +256,8 @@ def _of_this_batch(seen: UpdateSeen) -> dict[str, float]:
     alike = _alike(trained, max(batch, len(counts)))
     if alike is not None:
         numbers["minibatches_alike"] = alike
-    correlation = _advantage_correlation(seen)
-    return numbers | ({} if correlation is None else {"advantage_repeat_corr": correlation})
+    found = {"advantage_repeat_corr": _advantage_correlation(seen), "advantages_transposed": _transposed(seen)}
+    return numbers | {name: value for name, value in found.items() if value is not None}
 
 
 def _of_other_batches(seen: UpdateSeen) -> dict[str, float]:
@@ -386,6 +388,29 @@ def _advantage_correlation(seen: UpdateSeen) -> float | None:
     ):
         return None
     return _correlation(pairs["advantages"])
+
+
+def _transposed(seen: UpdateSeen) -> float | None:
+    """Return whether the first pass has advantages in the order of the transposed batch, None if this is unknown.
+
+    Advantages go with the errors of the values, except where they are those of other samples.
+    """
+    pairs: dict[int, tuple[float, float]] = {}
+    for step in seen.steps if seen.by_index else ():
+        rows, errors = seen.samples(step), step.value_errors
+        advantages = step.ratios[0].advantages if step.ratios else None
+        if advantages is None or errors is None or not len(advantages) == len(errors) == len(rows):
+            return None
+        if not pairs.keys().isdisjoint(rows.tolist()):
+            break
+        pairs.update(zip(rows.tolist(), zip(advantages.tolist(), errors.tolist(), strict=True), strict=True))
+    if len(pairs) < LEAST_BATCH or set(pairs) != set(range(len(pairs))):
+        return None
+    values, errors = np.asarray([pairs[place] for place in range(len(pairs))]).T
+    lengths = [each for each in range(1, len(pairs)) if not len(pairs) % each]
+    orders = [_correlation(list(zip(values, errors.reshape(each, -1).T.reshape(-1), strict=True))) for each in lengths]
+    own, *others = [0.0 if each is None else each for each in orders]
+    return float(own < UNRELATED and max(others, default=0.0) > RELATED)
 
 
 def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:

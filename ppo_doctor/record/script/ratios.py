@@ -178,6 +178,8 @@ def values_of(graph: LossGraph, found: list[RatioSeen], step: Step) -> None:
         samples = {each.nodes.values.numel() for each in found}
         if {side.numel() for side in sides} == samples and samples:
             step.targets.append(bits_of(sides[1]).copy())
+            if sides[0].shape == sides[1].shape:
+                step.value_errors = _per_sample(sides[1].detach().float() - sides[0].detach().float())
         shapes = [side.shape for side in sides]
         try:
             whole = float(np.prod(torch.broadcast_shapes(*shapes)))

@@ -104,6 +104,8 @@ class Step:
     value_target_graded: bool = False
     #: the bits of value targets
     targets: list[Array] = field(default_factory=list)
+    #: value targets less predictions, one per sample
+    value_errors: Array | None = None
     value_broadcast: float = 1.0
     value_place: Stack = ()
     compiled: bool = False

@@ -140,3 +140,26 @@ def test_a_batch_is_known_again_though_its_inputs_are_few(tmp_path, changes, exp
 def test_the_same_batch_from_a_rollout_like_it_shows_nothing(tmp_path):
     same = (FEW[0], "seen = torch.eye(4)[torch.arange(32) % 4]")
     assert not observed(changed(same, ACT, FIRST, STORED), tmp_path, 3).values("samples_trained_before")
+
+
+ENVS, TIMES = 8, 16
+GAE = (
+    ("32, 4)", f"{ENVS * TIMES}, 4)"),
+    ("advantages = torch.randn(32)", f"rewards = torch.randn({TIMES}, {ENVS})"),
+    ("returns = torch.randn(32)", "returns = rewards.flatten() + (obs @ critic)[:, 0]\n        ADVANTAGES"),
+    ("torch.randperm(32)", f"torch.randperm({ENVS * TIMES})"),
+)
+
+
+@pytest.mark.parametrize(
+    "advantages, expected",
+    [
+        ("rewards.flatten()", [0, 0]),
+        ("rewards.t().flatten()", [1, 1]),
+        ("torch.randn(rewards.numel())", [0, 0]),
+    ],
+    ids=["the same order", "environments first", "unrelated"],
+)
+def test_advantages_in_the_order_of_the_transposed_batch(tmp_path, advantages, expected):
+    text = changed(*GAE).replace("ADVANTAGES", f"advantages = {advantages}")
+    assert observed(text, tmp_path, 2).values("advantages_transposed") == expected
