@@ -243,7 +243,13 @@ _OF_SCRIPTS = (
     ),
     ("surrogate_broadcast", "", "elements of ratio times advantage, per element of the larger factor"),
     ("advantage_repeat_corr", "", "correlation of the advantages of the same samples between two passes of an update"),
+    ("advantages_transposed", "fraction", "1 if advantages are in the order of the transposed batch, else 0"),
     ("weights_without_gradient", "fraction", "share of trainable weights that ran in training and got no gradient"),
+    (
+        "policy_gradient_cut",
+        "fraction",
+        "share of weights before a detach in the policy that only the value loss trains",
+    ),
     ("weights_unheld", "fraction", "share of the trained weights of the policy that no optimizer holds"),
     ("weights_frozen", "fraction", "share of the weights in the policy's forward pass that require no gradient"),
     ("ratio_without_gradient", "fraction", "share of steps with a ratio that should carry a gradient and carries none"),

@@ -57,6 +57,8 @@ SOUND = {
     **dict.fromkeys(("rollouts_behind", "samples_trained_before", "value_target_with_gradient"), 0.0),
     "clip_bounds_swapped": 0.0,
     "minibatches_alike": 0.0,
+    "policy_gradient_cut": 0.0,
+    "advantages_transposed": 0.0,
     "gradient_kept": 0.6,
 }
 #: What does not change where no step moves the policy.
@@ -109,6 +111,8 @@ FAULTS = {
         "advantage-misaligned",
         "advantages-change-between-passes",
     ),
+    "transposed": ({"advantages_transposed": 1.0}, "advantage-misaligned", "advantages-transposed"),
+    "head on a detached trunk": ({"policy_gradient_cut": 0.9}, "no-grad-path", "policy-gradient-stops-early"),
     "detached trunk": ({"weights_without_gradient": 0.7}, "no-grad-path", "weights-without-gradient"),
     "detached ratio": (
         {**STILL, "ratio_without_gradient": 1.0, "grad_norm": 0.0, "policy_pull": None},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +24,15 @@ _NETWORK = (
     *("Addmm", "NativeLayerNorm", "Embedding", "Tanh", "Relu", "Bmm", "Mm", "Convolution", "Mkldnn", "NativeBatchNorm"),
     *("Gelu", "Silu", "Elu", "LeakyRelu", "ScaledDotProduct", "Softmax", "LogSoftmax", "Logsumexp", "FusedRms"),
 )
+#: Nodes that give what passes through them another shape or format.
+_SHAPES = (
+    *("Transpose", "Permute", "Alias", "Unsqueeze", "Squeeze", "View", "ReshapeAlias", "ToCopy", "Clone", "T"),
+    *("UnsafeView",),
+)
 #: Nodes that keep what passes through them in sign and meaning.
 _THROUGH = (
-    *("Transpose", "Permute", "Alias", "Unsqueeze", "Squeeze", "View", "ReshapeAlias", "ToCopy", "Expand", "Mul"),
-    *("Sum", "Div", "Clamp", "Where", "Gather", "MaskedFill", "Mean", "Clone", "T", "UnsafeView", "Index", "Select"),
+    *_SHAPES,
+    *("Expand", "Mul", "Sum", "Div", "Clamp", "Where", "Gather", "MaskedFill", "Mean", "Index", "Select"),
     *("NanToNum", "Copy", "ClampMin", "ClampMax", "Neg", "Slice", "Unbind", "Split", "Stack", "Cat", "Add"),
 )
 
@@ -162,7 +168,7 @@ class LossGraph:
 
     def _sides(self, found: RatioNodes) -> None:
         """Find the difference of log-probs, or the quotient of probabilities, that makes the ratio."""
-        ratio = found.ratio
+        ratio = _reshaped(found.ratio)
         difference = (
             ratio if kind(ratio) == "Div" else _below(ratio.next_functions[0][0] if ratio.next_functions else None)
         )
@@ -233,20 +239,27 @@ def loss_graph(loss: Tensor) -> LossGraph | None:
     return LossGraph(parents, nodes, compiled)
 
 
-def leaves(root: Node, most: int = MOST_WALKED) -> set[int]:
-    """Return the identities of the parameters that a node depends on."""
-    found: set[int] = set()
+def walked(root: Node, most: int = MOST_WALKED) -> Iterator[Node]:
+    """Iterate over a node and those it depends on, networks included."""
     seen, waiting = {root}, [root]
     while waiting and len(seen) < most:
         node = waiting.pop()
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            found.add(id(variable))
+        yield node
         for child, _ in node.next_functions:
             if child is not None and child not in seen:
                 seen.add(child)
                 waiting.append(child)
-    return found
+
+
+def leaves(root: Node, most: int = MOST_WALKED) -> set[int]:
+    """Return the identities of the parameters that a node depends on."""
+    variables = (getattr(node, "variable", None) for node in walked(root, most))
+    return {id(each) for each in variables if each is not None}
+
+
+def cuts(root: Node) -> set[Stack]:
+    """Return the lines that detached what a node depends on."""
+    return {node.metadata["cut"] for node in walked(root) if "cut" in node.metadata}
 
 
 #: Operations by which data enter a network, and the data that they save.
@@ -256,18 +269,21 @@ _ENTRIES = {"Addmm": "_saved_mat1", "Mm": "_saved_self", "Convolution": "_saved_
 def entries(root: Node, most: int = MOST_WALKED) -> set[tuple[int, int]]:
     """Return memory and number of values of the data without a gradient on which a node depends through networks."""
     found: set[tuple[int, int]] = set()
-    seen, waiting = {root}, [root]
-    while waiting and len(seen) < most:
-        node = waiting.pop()
+    for node in walked(root, most):
         name = _ENTRIES.get(kind(node))
         data = saved(node, name) if name is not None else None
         if data is not None and hasattr(data, "data_ptr") and not data.requires_grad:
             found.add((data.data_ptr(), data.numel()))
-        for child, _ in node.next_functions:
-            if child is not None and child not in seen:
-                seen.add(child)
-                waiting.append(child)
     return found
+
+
+def _reshaped(node: Node) -> Node:
+    """Return the node whose result others up to this one only gave another shape or format."""
+    for _ in range(FARTHEST):
+        if kind(node) not in _SHAPES or node.next_functions[0][0] is None:
+            break
+        node = node.next_functions[0][0]
+    return node
 
 
 def _below(node: Node) -> Node:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: Lines of one metric that are kept, and lines that called the first of them.
 MOST, CALLERS = 5, 2
 
+#: Operations by which a batch becomes flat.
+FLATTENING = ("flatten", "reshape", "view", "t", "transpose", "permute", "swapaxes")
+
 
 class Lines:
     """The lines of each metric: the guilty one as far as known first, then others that are part of the matter."""
@@ -81,6 +84,8 @@ def _add_loss_lines(lines: Lines, seen: UpdateSeen) -> None:
     lines.add(names, surrogate)
     made_by = next((each.made_by for each in ratios), ())
     lines.add("advantage_repeat_corr", indexed(made_by) or product)
+    flattened = next((stack for name, stack in made_by if name in FLATTENING), None)
+    lines.add("advantages_transposed", flattened or indexed(made_by) or product)
     lines.add("surrogate_broadcast", next((each.column for each in ratios if each.column), product))
     lines.add("clip_bounds_swapped", _clamp(seen))
 
@@ -145,6 +150,7 @@ def _add_step_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     lines.add("ratio_without_gradient", next((p for step in steps for p in step.dead_clamps), None))
     lines.add("clip_unused", next((p for step in steps for p in step.unused_clamps), None))
     lines.add("weights_without_gradient", operations.cut_off(session.policy.ungraded(operations.ran_ever)) or None)
+    lines.add("policy_gradient_cut", next((s.cut_at for s in steps if s.cut_at), None), "computed")
     lines.add("weights_frozen", operations.cut_off(set(operations.frozen)) or None)
     lines.add("reference_shared", assigned(seen, session), "set")
     lines.add("reference_shared", next((s.reference_place for s in steps if s.reference_place), None))

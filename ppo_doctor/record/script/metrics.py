@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,8 +26,20 @@ FEWEST = 16
 #: Samples and log-probs stand in the same order if this share of samples has the same old log-prob in two passes, and
 #: old log-probs spread by at least this.
 SAME_ORDER, SPREAD = 0.95, 1e-3
+#: Distance from which a rollout's inputs are distributed otherwise than a batch; bootstrap values add some to its own.
+APART = 0.03
+#: Smallest batch whose order is looked at, and correlations of what belongs to other samples and to the same.
+LEAST_BATCH, UNRELATED, RELATED = 64, 0.4, 0.8
 #: How many times the samples of a minibatch a rollout has at least if it is not one minibatch.
 WHOLE = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What an update trained on: inputs, each with how often, and the value targets."""
+
+    inputs: Mapping[int, int] = field(default_factory=dict)
+    targets: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -49,7 +61,8 @@ class UpdateSeen:
     alias: Alias | None
     #: of the observed updates, from 1
     number: int
-    trained_before: frozenset[int]
+    #: what the observed update before this one trained on
+    before: Batch
     #: the inputs of the rollouts before this update's, the latest last
     rollouts: tuple[frozenset[int], ...]
     #: whether its end was seen
@@ -101,11 +114,12 @@ class UpdateSeen:
         rows = [each.rows for each in chosen if each.width in widths]
         return np.concatenate(rows) if rows else np.zeros(0, np.int64)
 
-    def trained_rows(self) -> set[int]:
-        """Return the inputs that the update trained on."""
-        return (
-            set(np.concatenate([self.rows(step, graded=True) for step in self.steps]).tolist()) if self.steps else set()
-        )
+    @cached_property
+    def batch(self) -> Batch:
+        """Return what the update trained on."""
+        rows = [row for step in self.steps for row in self.rows(step, graded=True).tolist()]
+        targets = (each.tolist() for step in self.steps for each in step.targets)
+        return Batch(Counter(rows), frozenset(chain.from_iterable(targets)))
 
     def rollout_rows(self) -> frozenset[int]:
         """Return the inputs of the passes without gradients before the first step."""
@@ -199,6 +213,7 @@ def _of_steps(seen: UpdateSeen) -> dict[str, float]:
     if gaps and seen.number > 1:
         numbers["reference_shared"] = float(max(gaps) <= ONE)
     numbers["gradients_left_over"] = _share(steps[1:], lambda s: s.leftover)
+    numbers["policy_gradient_cut"] = max(step.cut for step in steps)
     numbers["value_target_with_gradient"] = _share(steps, lambda s: s.value_target_graded)
     numbers["value_broadcast"] = max(step.value_broadcast for step in steps)
     return numbers
@@ -241,15 +256,15 @@ def _of_this_batch(seen: UpdateSeen) -> dict[str, float]:
     alike = _alike(trained, max(batch, len(counts)))
     if alike is not None:
         numbers["minibatches_alike"] = alike
-    correlation = _advantage_correlation(seen)
-    return numbers | ({} if correlation is None else {"advantage_repeat_corr": correlation})
+    found = {"advantage_repeat_corr": _advantage_correlation(seen), "advantages_transposed": _transposed(seen)}
+    return numbers | {name: value for name, value in found.items() if value is not None}
 
 
 def _of_other_batches(seen: UpdateSeen) -> dict[str, float]:
     """Return how samples trained on and inputs of rollouts agree, where inputs are different for different samples."""
     inputs = [each for step in seen.steps if len(each := seen.rows(step, graded=True))]
     if not inputs or not _all_distinct(np.concatenate(inputs), len(seen.steps)):
-        return {}
+        return {"samples_trained_before": 1.0} if _same_batch(seen) else {}
     numbers: dict[str, float] = {}
     trained, rollout = set(np.concatenate(inputs).tolist()), seen.rollout_rows()
     tokens = any(each.tokens for step in seen.steps for each in step.trained)
@@ -262,10 +277,29 @@ def _of_other_batches(seen: UpdateSeen) -> dict[str, float]:
         if lags:
             numbers["rollouts_behind"] = float(lags[0])
         numbers["inputs_unseen"] = 1 - len(trained & rollout.union(*seen.rollouts)) / len(trained)
-    numbers["samples_trained_before"] = (
-        len(trained & seen.trained_before) / len(trained) if seen.trained_before else 0.0
-    )
+    numbers["samples_trained_before"] = len(trained & seen.before.inputs.keys()) / len(trained)
     return numbers
+
+
+def _same_batch(seen: UpdateSeen) -> bool:
+    """Return whether an update trained on the batch of the update before, though its rollout had other inputs.
+
+    It did if each input is there as often as then, and most value targets are the same numbers.
+    """
+    batch, before = seen.batch, seen.before
+    if batch.inputs != before.inputs or len(batch.targets) < FEWEST:
+        return False
+    rollout = Counter(seen.rows(seen.steps[0], graded=False).tolist())
+    if not rollout or _distance(rollout, batch.inputs) < APART:
+        return False
+    return len(batch.targets & before.targets) > 0.5 * len(batch.targets)
+
+
+def _distance(first: Mapping[int, int], second: Mapping[int, int]) -> float:
+    """Return the total variation distance of two distributions, by how often they hold what."""
+    sizes = sum(first.values()), sum(second.values())
+    shares = (first.get(each, 0) / sizes[0] - second.get(each, 0) / sizes[1] for each in {*first, *second})
+    return 0.5 * sum(map(abs, shares))
 
 
 def _all_distinct(rows: np.ndarray[Any, Any], steps: int) -> bool:
@@ -354,6 +388,29 @@ def _advantage_correlation(seen: UpdateSeen) -> float | None:
     ):
         return None
     return _correlation(pairs["advantages"])
+
+
+def _transposed(seen: UpdateSeen) -> float | None:
+    """Return whether the first pass has advantages in the order of the transposed batch, None if this is unknown.
+
+    Advantages go with the errors of the values, except where they are those of other samples.
+    """
+    pairs: dict[int, tuple[float, float]] = {}
+    for step in seen.steps if seen.by_index else ():
+        rows, errors = seen.samples(step), step.value_errors
+        advantages = step.ratios[0].advantages if step.ratios else None
+        if advantages is None or errors is None or not len(advantages) == len(errors) == len(rows):
+            return None
+        if not pairs.keys().isdisjoint(rows.tolist()):
+            break
+        pairs.update(zip(rows.tolist(), zip(advantages.tolist(), errors.tolist(), strict=True), strict=True))
+    if len(pairs) < LEAST_BATCH or set(pairs) != set(range(len(pairs))):
+        return None
+    values, errors = np.asarray([pairs[place] for place in range(len(pairs))]).T
+    lengths = [each for each in range(1, len(pairs)) if not len(pairs) % each]
+    orders = [_correlation(list(zip(values, errors.reshape(each, -1).T.reshape(-1), strict=True))) for each in lengths]
+    own, *others = [0.0 if each is None else each for each in orders]
+    return float(own < UNRELATED and max(others, default=0.0) > RELATED)
 
 
 def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:

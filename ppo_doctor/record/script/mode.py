@@ -15,6 +15,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.overrides import TorchFunctionMode
 
 from ppo_doctor.record.script.graph import MOST_NODES, leaves
+from ppo_doctor.record.script.indices import Made, taken_from
 from ppo_doctor.record.script.places import Stack
 from ppo_doctor.record.script.ring import LARGEST, numbers_of
 from ppo_doctor.record.script.steps import Inputs
@@ -70,6 +71,7 @@ _MULTIPLY = frozenset(("mul", "__mul__", "__rmul__", "multiply"))
 _NEGATE = frozenset(("neg", "__neg__", "negative"))
 _CLAMP = frozenset(("clamp", "clip"))
 _INDEXING = frozenset(("__getitem__", "index_select", "split", "chunk", "gather", "take", "unbind", "narrow"))
+_PARTING = frozenset(("unbind", "split", "chunk"))
 _MODES = frozenset(("dropout", "batch_norm", "feature_dropout", "alpha_dropout"))
 _SHAPING = frozenset(("reshape", "view", "unsqueeze", "__getitem__"))
 _NORMALISED = frozenset(("log_softmax", "softmax", "logsumexp", "cross_entropy"))
@@ -120,6 +122,8 @@ class Operations:
         self.frozen_by: dict[int, Stack] = {}
         #: line that detaches a tensor → the parameters that this cuts off
         self.detached: dict[Stack, set[int]] = {}
+        #: results of this training pass that depend on something detached, with the line that detached it
+        self._cut: dict[int, tuple[weakref.ref[Any], Stack]] = {}
         self.cast_at: Stack = ()
         #: parameters that ran with gradients on: identity → parameter
         self.ran: dict[int, Tensor] = {}
@@ -134,6 +138,7 @@ class Operations:
     def new_step(self) -> None:
         """Forget what concerns one training pass only."""
         self._made.clear()
+        self._cut.clear()
         for metadata, _ in self._operands_kept:
             metadata.pop("operands", None)
         self._operands_kept.clear()
@@ -171,7 +176,7 @@ class Operations:
         if fed:
             self._remember(result)
         if tensor.is_floating_point() and _readable(tensor) and tensor.numel():
-            self._value(name, args, kwargs, tensor, graded)
+            self._value(name, args, kwargs, result, graded)
 
     def _sampled(self) -> None:
         step = self._session.step
@@ -207,16 +212,22 @@ class Operations:
 
     def chain(self, tensor: Tensor) -> list[tuple[str, Stack, tuple[Any, ...]]]:
         """Return the operations of this training pass that made a tensor from stored data, the last first."""
-        found = []
+        return [(made.name, made.stack, made.args) for made in self.history(tensor)]
+
+    def history(self, tensor: Tensor) -> list[Made]:
+        """Return what is known of the operations that made a tensor from stored data, the last first."""
+        found: list[Made] = []
         for _ in range(32):
             made = self._made.get((tensor.data_ptr(), tensor.numel()))
-            if made is None:
+            if made is None or (found and made[0] is found[-1].result):  # a view of what it was made from
                 break
-            found.append(made[1:])
-            tensors = [each for each in made[3] if isinstance(each, torch.Tensor) and each.is_floating_point()]
+            result, name, stack, args = made
+            tensors = [each for each in args if isinstance(each, torch.Tensor) and each.is_floating_point()]
             if not tensors:
+                found.append(Made(result, name, stack, args))
                 break
-            tensor = tensors[0] if made[1] in _NETWORK else max(tensors, key=lambda each: each.numel())
+            tensor = tensors[0] if name in _NETWORK else max(tensors, key=lambda each: each.numel())
+            found.append(Made(result, name, stack, args, tensor))
         return found
 
     def column(self, chain: list[tuple[str, Stack, tuple[Any, ...]]], factor: Tensor) -> Stack:
@@ -267,8 +278,9 @@ class Operations:
             return
         stack = self._session.places.stack(sys._getframe(3))
         rows = _rows(data, name)
-        chosen, batch = _index(self.chain(data), len(rows)) if graded else (None, 0)
-        taken = (indexed([(each, made) for each, made, _ in self.chain(data)]) or stack) if graded else ()
+        history = self.history(data) if graded else []
+        chosen, batch, taken = taken_from(history, data, len(rows))
+        taken = taken or (indexed([(each.name, each.stack) for each in history]) or stack if graded else ())
         memory = (data.data_ptr(), data.numel())
         width = int(data.shape[-1])
         inputs = Inputs(weight, rows, graded, stack, tokens, width, memory, taken, chosen, batch)
@@ -321,19 +333,24 @@ class Operations:
         if func == torch.Tensor.requires_grad.__set__ and len(args) > 1 and args[1] is False:  # type: ignore[attr-defined, unused-ignore]
             self.frozen_by.setdefault(id(args[0]), self._stack())
 
-    def _value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, graded: bool) -> None:
+    def _value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, graded: bool) -> None:  # noqa: ANN401
         """Note a floating-point result: where it was computed, and whether it is the first that is not a number."""
+        tensor = result if isinstance(result, torch.Tensor) else result[0]
         kept = name not in _NOT_KEPT and tensor.numel() <= LARGEST
         stack = self._session.places.stack(sys._getframe(2)) if graded or kept else ()
         node = tensor.grad_fn if graded and tensor.requires_grad else None
         if node is not None:
             node.metadata.setdefault("stack", stack)
+            if self._cut and (cut := self._cut_from(args)):
+                node.metadata["cut"] = cut
             if name in _SUBTRACT or name in _DIVIDE:
                 self._operands(name, args, node)
             elif name in _CLAMP:
                 self._clamped(args, kwargs, node, stack)
         elif graded and not tensor.requires_grad:
             self._without_gradient(name, args, kwargs, tensor, stack)
+            for part in result[1:] if name in _PARTING else ():
+                self._keep(name, args, part, stack)
         new = not self.not_finite and name not in _NEVER_NAN and tensor.is_cpu
         if kept:
             numbers = numbers_of(tensor)
@@ -360,6 +377,11 @@ class Operations:
                 metadata.pop("operands", None)
                 self._operands_bytes -= size
 
+    def _cut_from(self, args: tuple[Any, ...]) -> Stack:
+        """Return the line that detached what one of some values depends on, none if there is none."""
+        known = (self._cut.get(id(each)) for each in _flat(args) if isinstance(each, torch.Tensor))
+        return next((cut[1] for cut in known if cut is not None and cut[0]() is not None), ())
+
     def _clamped(self, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any, stack: Stack) -> None:  # noqa: ANN401
         if _clips_a_ratio(args, kwargs):
             self._session.step.clamps.append((node, stack))
@@ -369,13 +391,16 @@ class Operations:
     ) -> None:
         if name in _CLAMP and tensor.dim() and _clips_a_ratio(args, kwargs):
             self._session.step.dead_clamps.append(stack)
-        if (
-            name in _DETACH
-            and isinstance(args[0], torch.Tensor)
-            and args[0].grad_fn is not None
-            and stack not in self.detached
-        ):
-            self.detached[stack] = leaves(args[0].grad_fn, MOST_NODES)
+        if name in _DETACH and isinstance(args[0], torch.Tensor) and args[0].grad_fn is not None:
+            if stack not in self.detached:
+                self.detached[stack] = leaves(args[0].grad_fn, MOST_NODES)
+            self._cut[id(tensor)] = weakref.ref(tensor), stack
+        self._keep(name, args, tensor, stack)
+
+    def _keep(self, name: str, args: tuple[Any, ...], tensor: Tensor, stack: Stack) -> None:
+        """Remember what made a tensor, so that it can be followed back to stored data."""
+        if self._cut and (cut := self._cut_from(args)):
+            self._cut.setdefault(id(tensor), (weakref.ref(tensor), cut))
         key = tensor.data_ptr(), tensor.numel()
         if tensor.numel() <= LARGEST and key not in self._made:
             inputs = tuple(map(_without_graph, _flat(args)))
@@ -384,19 +409,6 @@ class Operations:
             while self._made_bytes > self._budget:  # the oldest go
                 oldest, _, _, others = self._made.pop(next(iter(self._made)))
                 self._made_bytes -= sum(map(_bytes, (oldest, *others)))
-
-
-def _index(
-    chain: Sequence[tuple[str, Stack, tuple[Any, ...]]], samples: int
-) -> tuple[np.ndarray[Any, Any] | None, int]:
-    """Return the indices by which the samples of a minibatch were taken, None if unknown, and the size of the batch."""
-    for name, _, args in chain:
-        index = args[1] if name in ("__getitem__", "index_select") and len(args) > 1 else None
-        if isinstance(index, torch.Tensor) and index.dtype == torch.int64 and index.numel() == samples:
-            return np.array(index.detach().reshape(-1).cpu().numpy()), len(args[0])
-        if isinstance(index, np.ndarray) and index.dtype.kind == "i" and index.size == samples:
-            return index.reshape(-1).astype(np.int64), len(args[0])
-    return None, 0
 
 
 def indexed(chain: Sequence[tuple[str, Stack]]) -> Stack:

@@ -30,7 +30,7 @@ class Movement:
     def before_step(self, policy: Iterable[Tensor]) -> None:
         """Remember the watched coordinates before a step, and the weights in a short format whose gradient is not 0."""
         trained = [p for p in policy if p.requires_grad]
-        if len(trained) != len(self._parameters):
+        if list(map(id, trained)) != list(map(id, self._parameters)):
             self._parameters = trained
             self._samples = [sample(p, n) for n, p in enumerate(trained)]
             self._before = []
@@ -57,8 +57,11 @@ class Movement:
         self._before = self._latest
 
     def end(self, *, at_latest_step: bool) -> dict[str, float]:
-        """Return norm and share of the change since `begin`, up to before the latest step or up to now."""
-        if not self._before:
+        """Return norm and share of the change since `begin`, up to before the latest step or up to now.
+
+        Nothing is returned if other weights were watched before the latest step.
+        """
+        if not self._before or (at_latest_step and self._before is self._latest):
             return {}
         after = self._latest if at_latest_step else self._now()
         rows = [moved(b, a, p.numel()) for b, a, p in zip(self._before, after, self._parameters, strict=True)]

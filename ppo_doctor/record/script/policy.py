@@ -40,6 +40,22 @@ class PolicyWeights:
         """Note which parameters have a gradient before a step."""
         self._with_gradient.update(id(p) for p in held if p.grad is not None)
 
+    def entries(self, known: set[int]) -> set[int]:
+        """Return which of the parameters that data enter by are the policy's, all of them if none is."""
+        return known & self.weights.keys() or known
+
+    def idle(self) -> bool:
+        """Return whether no weight of the policy has a gradient, or the optimizers that stepped it are gone."""
+        gone = bool(self._steppers) and all(
+            key not in self._made or self._made[key][0]() is None for key in self._steppers
+        )
+        return gone or all(each.grad is None for each in self.weights.values())
+
+    def replaced(self) -> None:
+        """Forget a policy that the ratio depends on no longer."""
+        self.weights.clear()
+        self._steppers.clear()
+
     def know(self, identities: set[int], known: dict[int, Tensor]) -> None:
         """Add parameters that the ratio depends on."""
         self.weights.update({each: known[each] for each in identities if each in known})

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 
 from ppo_doctor.record import measures
-from ppo_doctor.record.script.graph import LossGraph, RatioNodes, kind, saved, stack_of
-from ppo_doctor.record.script.mode import sign_changes
+from ppo_doctor.record.script.graph import LossGraph, RatioNodes, cuts, kind, leaves, saved, stack_of
+from ppo_doctor.record.script.mode import Operations, sign_changes
 from ppo_doctor.record.script.places import Stack
+from ppo_doctor.record.script.ring import bits_of
 from ppo_doctor.record.script.steps import RatioSeen, Step
 from ppo_doctor.record.weights import same_memory
 
@@ -165,15 +166,21 @@ def note_reference(graph: LossGraph, found: list[RatioSeen], step: Step) -> None
                 step.reference_place = stack_of(node)
 
 
-def values_of(graph: LossGraph, step: Step) -> None:
-    """Note squared errors of which both sides have a gradient, or whose sides were broadcast against each other."""
+def values_of(graph: LossGraph, found: list[RatioSeen], step: Step) -> None:
+    """Note value targets, those with a gradient, and squared errors whose sides were broadcast against each other."""
     for error, _, target in graph.squared_differences():
         step.value_target_graded = True
         step.value_target = stack_of(target) or stack_of(error)
     for node in graph.nodes:
-        shapes = _error_shapes(node)
-        if shapes is None:
+        sides = _error_sides(node)
+        if sides is None:
             continue
+        samples = {each.nodes.values.numel() for each in found}
+        if {side.numel() for side in sides} == samples and samples:
+            step.targets.append(bits_of(sides[1]).copy())
+            if sides[0].shape == sides[1].shape:
+                step.value_errors = _per_sample(sides[1].detach().float() - sides[0].detach().float())
+        shapes = [side.shape for side in sides]
         try:
             whole = float(np.prod(torch.broadcast_shapes(*shapes)))
         except RuntimeError:
@@ -183,13 +190,31 @@ def values_of(graph: LossGraph, step: Step) -> None:
             step.value_broadcast, step.value_place = widened, stack_of(node)
 
 
-def _error_shapes(node: Any) -> tuple[Any, Any] | None:  # noqa: ANN401
+def note_cut(graph: LossGraph, found: list[RatioSeen], step: Step, operations: Operations) -> None:
+    """Note weights that the value loss trains and that the ratio would depend on, had nothing been detached."""
+    for each in found:
+        lines = cuts(each.nodes.ratio)
+        if not lines or step.cut_at:
+            continue
+        reached, samples = leaves(each.nodes.ratio), each.nodes.values.numel()
+        errors = ((node, _error_sides(node)) for node in graph.nodes)
+        values = [node for node, sides in errors if sides and max(side.numel() for side in sides) == samples]
+        valued = set().union(*map(leaves, values))
+        for line in lines:
+            lost = (operations.detached[line] & valued) - reached
+            sizes = {key: operations.ran[key].numel() for key in reached | lost if key in operations.ran}
+            if any(key in sizes for key in lost):
+                step.cut, step.cut_at = sum(sizes.get(key, 0) for key in lost) / sum(sizes.values()), line
+
+
+def _error_sides(node: Any) -> tuple[Tensor, Tensor] | None:  # noqa: ANN401
+    """Return prediction and target of a squared error, None if a node is none or its sides are unknown."""
     if kind(node) in ("MseLoss", "SmoothL1Loss", "HuberLoss"):
         sides = saved(node, "_saved_self"), saved(node, "_saved_target")
-        return None if None in sides else (sides[0].shape, sides[1].shape)
+        return None if None in sides else sides
     if kind(node) == "Pow" and node.next_functions[0][0] is not None and kind(node.next_functions[0][0]) == "Sub":
         operands = node.next_functions[0][0].metadata.get("operands")
-        return None if operands is None else (operands[0].shape, operands[1].shape)
+        return None if operands is None else operands[:2] if operands[2] else operands[1::-1]
     return None
 
 

@@ -23,7 +23,7 @@ from ppo_doctor.record.script.budget import Budget
 from ppo_doctor.record.script.graph import entries, leaves, loss_graph
 from ppo_doctor.record.script.lines import places_of
 from ppo_doctor.record.script.log import RunLog, line_of
-from ppo_doctor.record.script.metrics import UpdateSeen, numbers_of
+from ppo_doctor.record.script.metrics import Batch, UpdateSeen, numbers_of
 from ppo_doctor.record.script.mode import OperationMode, Operations
 from ppo_doctor.record.script.movement import Movement
 from ppo_doctor.record.script.options import WatchOptions
@@ -87,7 +87,7 @@ class Session:
         self._movement = Movement()
         self._config: dict[str, float | int] = {}
         self._places: dict[str, Place] = {}
-        self._trained_before: set[int] = set()
+        self._batch = Batch()
         self._rollouts: list[frozenset[int]] = []
         self._ratio_seen = self._compiled = False
         self._idle = self._looked = 0
@@ -246,7 +246,8 @@ class Session:
             if loss.numel() == 1:
                 step.losses.append(float(loss.detach()))
             ratios.note_reference(graph, found, step)
-            ratios.values_of(graph, step)
+            ratios.values_of(graph, found, step)
+            ratios.note_cut(graph, found if len(self._window) < TRACED else [], step, self.operations)
             step.steep = step.steep or ratios.steep(graph)
 
     def after_backward(self) -> None:
@@ -334,8 +335,11 @@ class Session:
 
     def _know_policy(self, optimizer: Any, held: Sequence[Tensor]) -> None:  # noqa: ANN401
         """Determine the policy's parameters, on which the ratio depends, and whether the optimizer holds them."""
-        if len(self._window) < FIRST or not self.policy.weights:
+        idle = self.policy.idle()
+        if len(self._window) < FIRST or idle:
             identities = set().union(*(leaves(each.nodes.ratio) for each in self.step.ratios))
+            if idle and not identities & self.policy.weights.keys():
+                self.policy.replaced()
             self.policy.know(identities, {**self.operations.ran, **{id(p): p for p in held}})
         self.policy.held_by(optimizer, held)
 
@@ -375,7 +379,7 @@ class Session:
 
     def _starts(self) -> list[int]:
         """Return the steps of the window that are the first after a rollout; a whole window begins with one."""
-        marks = starts(self._window, self.operations.entries, self._rhythm)
+        marks = starts(self._window, self.policy.entries(self.operations.entries), self._rhythm)
         begins = [n for n, begin in enumerate(marks) if begin or (n == 0 and self._whole)]
         return (
             begins if self._whole or self._rhythm is not None else [n for n in begins if n or self._window[0].sampled]
@@ -411,7 +415,7 @@ class Session:
         self.update += 1
         self._left -= 1
         self._steps_per_update = max(1, len(steps))
-        self._rhythm = self._rhythm or rhythm_of(steps, self.operations.entries)
+        self._rhythm = self._rhythm or rhythm_of(steps, self.policy.entries(self.operations.entries))
         moved = self._movement.end(at_latest_step=at_latest_step)
         seen = UpdateSeen(
             steps=steps,
@@ -423,7 +427,7 @@ class Session:
             frozen=self.operations.frozen_share(),
             alias=self.alias,
             number=self.update,
-            trained_before=frozenset(self._trained_before),
+            before=self._batch,
             rollouts=tuple(self._rollouts),
             whole=whole,
         )
@@ -437,7 +441,7 @@ class Session:
             tell(line_of(self.update, steps[-1].number + 1, numbers))
 
     def _remember(self, seen: UpdateSeen) -> None:
-        self._trained_before = seen.trained_rows()
+        self._batch = seen.batch
         self._rollouts = [*self._rollouts, seen.rollout_rows()][-4:]
         self.policy.clear()
 

@@ -97,8 +97,15 @@ class Step:
     clipped_before: bool = False
     #: whether the data that a loss depends on were told from others
     marked: bool = False
+    #: share of the weights that the value loss trains and the ratio does not, as something was detached, and where
+    cut: float = 0.0
+    cut_at: Stack = ()
     value_target: Stack = ()
     value_target_graded: bool = False
+    #: the bits of value targets
+    targets: list[Array] = field(default_factory=list)
+    #: value targets less predictions, one per sample
+    value_errors: Array | None = None
     value_broadcast: float = 1.0
     value_place: Stack = ()
     compiled: bool = False

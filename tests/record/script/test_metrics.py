@@ -8,8 +8,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="the group real-sb3 is not installed")
 
 from ppo_doctor.record.script.graph import RatioNodes  # noqa: E402
-from ppo_doctor.record.script.metrics import UpdateSeen, numbers_of  # noqa: E402
+from ppo_doctor.record.script.metrics import Batch, UpdateSeen, numbers_of  # noqa: E402
 from ppo_doctor.record.script.steps import Inputs, RatioSeen, Step  # noqa: E402
+from tests.record.script.training import changed, observed  # noqa: E402
 
 ENTRY = 1
 ROLLOUT = range(100, 132)
@@ -30,7 +31,7 @@ def step(rows=(), rollout=(), **fields):
 def update(*steps, **known):
     """Return the metrics of an update with these steps."""
     unknown = {"moved": {}, "matched": None, "ungraded": None, "frozen": None, "alias": None}
-    rest = {"number": 2, "policy": frozenset(), "entries": {ENTRY}, "trained_before": frozenset(), "rollouts": ()}
+    rest = {"number": 2, "policy": frozenset(), "entries": {ENTRY}, "before": Batch(), "rollouts": ()}
     return numbers_of(UpdateSeen(steps=steps, **{**unknown, **rest, **known}))
 
 
@@ -65,7 +66,7 @@ def test_the_rollout_that_is_trained_on_is_known():
 
 def test_batches_and_minibatches_that_repeat_are_known():
     before = frozenset(range(100, 108))
-    assert minibatches(range(100, 116), trained_before=before)["samples_trained_before"] == 0.5
+    assert minibatches(range(100, 116), before=Batch(dict.fromkeys(before, 1)))["samples_trained_before"] == 0.5
     assert minibatches(range(100, 116), range(116, 132))["minibatches_alike"] == 0
     assert minibatches(range(100, 116), range(100, 116), range(100, 116))["minibatches_alike"] == 1
     assert "minibatches_alike" not in minibatches(ROLLOUT, ROLLOUT)  # a minibatch is the whole batch
@@ -110,3 +111,55 @@ def test_shares_of_weights_are_written_where_they_are_known():
     assert (numbers["optimizer_params_matched"], numbers["weights_unheld"]) == (0.75, 0.25)
     assert (numbers["weights_frozen"], numbers["update_norm"]) == (0.5, 2.0)
     assert "weights_without_gradient" not in numbers
+
+
+FEW = ("obs = torch.randn(32, 4)", "seen = torch.eye(4)[torch.randint(4, (32,))]")
+ACT = ("actions = torch.multinomial(torch.softmax(obs @", "chosen = torch.multinomial(torch.softmax(seen @")
+NEW = ("        old = log_prob", "        obs, actions = seen, chosen\n        old = log_prob")
+FIRST = (
+    "        old = log_prob",
+    "        if not update:\n            obs, actions = seen, chosen\n        old = log_prob",
+)
+STORED = ("        returns = torch.randn(32)", "        if not update:\n            returns = torch.randn(32)")
+
+
+@pytest.mark.parametrize(
+    "changes, expected",
+    [
+        ([FEW, ACT, FIRST, STORED], [1]),
+        ([FEW, ACT, NEW], []),
+        ([FEW, ACT, NEW, STORED], []),  # other samples, though with the same value targets
+        ([FEW, ACT, FIRST], []),  # the same inputs, though with new value targets
+    ],
+    ids=["first batch", "new batches", "same targets", "same inputs"],
+)
+def test_a_batch_is_known_again_though_its_inputs_are_few(tmp_path, changes, expected):
+    assert observed(changed(*changes), tmp_path, 3).values("samples_trained_before") == expected
+
+
+def test_the_same_batch_from_a_rollout_like_it_shows_nothing(tmp_path):
+    same = (FEW[0], "seen = torch.eye(4)[torch.arange(32) % 4]")
+    assert not observed(changed(same, ACT, FIRST, STORED), tmp_path, 3).values("samples_trained_before")
+
+
+ENVS, TIMES = 8, 16
+GAE = (
+    ("32, 4)", f"{ENVS * TIMES}, 4)"),
+    ("advantages = torch.randn(32)", f"rewards = torch.randn({TIMES}, {ENVS})"),
+    ("returns = torch.randn(32)", "returns = rewards.flatten() + (obs @ critic)[:, 0]\n        ADVANTAGES"),
+    ("torch.randperm(32)", f"torch.randperm({ENVS * TIMES})"),
+)
+
+
+@pytest.mark.parametrize(
+    "advantages, expected",
+    [
+        ("rewards.flatten()", [0, 0]),
+        ("rewards.t().flatten()", [1, 1]),
+        ("torch.randn(rewards.numel())", [0, 0]),
+    ],
+    ids=["the same order", "environments first", "unrelated"],
+)
+def test_advantages_in_the_order_of_the_transposed_batch(tmp_path, advantages, expected):
+    text = changed(*GAE).replace("ADVANTAGES", f"advantages = {advantages}")
+    assert observed(text, tmp_path, 2).values("advantages_transposed") == expected

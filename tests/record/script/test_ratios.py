@@ -6,6 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the group real-sb3 is not installed")
 
+from tests.record.script.training import observed  # noqa: E402 - needs torch
+
 LENGTH = 4
 
 
@@ -90,3 +92,56 @@ def test_a_steep_operation_is_named_by_its_line(session):
     root = (distance * 1.0).sqrt().sum()  # an infinite derivative
     assert "infinite" in session.places.resolve(steep(loss_graph(root))).text()
     assert steep(loss_graph(((distance + 1.0) * 1.0).sqrt().sum())) == ()
+
+
+SHARED = """
+import torch
+
+torch.manual_seed(1)
+trunk = torch.nn.Linear(4, 8)
+actor, spread, critic = torch.nn.Linear(8, 1), torch.nn.Linear(8, 1), torch.nn.Linear(8, 1)
+weights = [*trunk.parameters(), *actor.parameters(), *spread.parameters(), *critic.parameters()]
+optimizer = torch.optim.Adam(weights, lr=0.01)
+
+
+def forward(obs):
+    features = trunk(obs).tanh()
+    policy = torch.distributions.Normal(actor(FOR_ACTOR), spread(FOR_SPREAD).exp())
+    return policy, critic(FOR_CRITIC)[:, 0]
+
+
+for update in range(UPDATES):
+    with torch.no_grad():
+        obs = torch.randn(32, 4)
+        actions = forward(obs)[0].sample()
+        old = forward(obs)[0].log_prob(actions)[:, 0]
+        advantages, returns = torch.randn(32), torch.randn(32)
+    for rows in torch.randperm(32).split(8):
+        policy, values = forward(obs[rows])
+        ratio = (policy.log_prob(actions[rows])[:, 0] - old[rows]).exp()
+        gains = advantages[rows]
+        loss = -torch.min(ratio * gains, ratio.clamp(0.8, 1.2) * gains).mean()
+        loss = loss + (values - returns[rows]).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "actor, spread, critic, share",
+    [
+        ("features.detach()", "features.detach()", "features", 40 / 58),
+        ("features[:].detach() * 1.0", "features.detach()", "features", 40 / 58),
+        ("features", "features.detach()", "features", 0),
+        ("features", "features", "features.detach()", 0),
+        ("features.detach()", "features.detach()", "obs.repeat(1, 2)", 0),
+        ("features", "features", "features", 0),
+    ],
+    ids=["cut", "cut on the way", "spread only", "critic on purpose", "critic apart", "nothing"],
+)
+def test_weights_of_the_policy_that_only_the_value_loss_trains(tmp_path, actor, spread, critic, share):
+    text = SHARED.replace("FOR_ACTOR", actor).replace("FOR_SPREAD", spread).replace("FOR_CRITIC", critic)
+    seen = observed(text, tmp_path, 2)
+    assert seen.values("policy_gradient_cut") == pytest.approx([share] * 2)
+    assert ("policy_gradient_cut" in seen.places) == (share > 0)

@@ -321,3 +321,53 @@ def test_a_fault_of_ours_ends_the_observation_and_not_the_training(tmp_path, mon
     assert capsys.readouterr().err.count("cannot see") == 1
     assert torch.autograd.backward is before
     assert not torch.overrides._get_current_function_mode_stack()
+
+
+RESUMED = """
+import pickle
+import torch
+
+torch.manual_seed(1)
+
+
+class Agent:
+    def __init__(self):
+        self.policy = torch.nn.Linear(4, 3)
+        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=0.05)
+
+    def update(self):
+        with torch.no_grad():
+            obs = torch.randn(32, 4)
+            actions = torch.multinomial(torch.softmax(self.policy(obs), -1), 1)
+            old = torch.log_softmax(self.policy(obs), -1).gather(1, actions)[:, 0]
+            advantages = torch.randn(32)
+        for rows in torch.arange(32).split(8):
+            new = torch.log_softmax(self.policy(obs[rows]), -1).gather(1, actions[rows])[:, 0]
+            ratio, gains = (new - old[rows]).exp(), advantages[rows]
+            loss = -torch.min(ratio * gains, ratio.clamp(0.8, 1.2) * gains).mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+
+
+def train(weights, updates):
+    agent = Agent()
+    if weights:
+        LOAD
+    for _ in range(updates):
+        agent.update()
+    return SAVE
+
+
+train(train(None, 1), UPDATES)
+"""
+KEPT = ("agent.policy.load_state_dict(pickle.loads(weights))", "pickle.dumps(agent.policy.state_dict())")
+COPIED = ("agent.policy = pickle.loads(weights)", "pickle.dumps(agent.policy)")
+
+
+@pytest.mark.parametrize("load, save, unheld", [(*KEPT, 0), (*COPIED, 1)], ids=["weights", "the policy"])
+def test_a_policy_that_is_replaced_is_followed(tmp_path, load, save, unheld):
+    seen = observed(RESUMED.replace("LOAD", load).replace("SAVE", save), tmp_path, 3)
+    assert seen.values("optimizer_steps") == [4, 4]
+    assert seen.values("weights_unheld")[-1] == unheld
+    assert (seen.values("update_norm")[-1] > 0) == (unheld == 0)
