@@ -57,6 +57,7 @@ SOUND = {
     **dict.fromkeys(("rollouts_behind", "samples_trained_before", "value_target_with_gradient"), 0.0),
     "clip_bounds_swapped": 0.0,
     "minibatches_alike": 0.0,
+    "loop_left_early": 0.0,
     "gradient_kept": 0.6,
 }
 #: What does not change where no step moves the policy.
@@ -152,6 +153,11 @@ FAULTS = {
         {**AT_ONE, "passes": 1, "optimizer_steps": 1, "epoch_start_ratio_dev": None, "repeated_ratio_dev": None},
         "epochs-not-executed",
         "passes-below-configured|fewer-updates-than-configured",
+    ),
+    "a return in the loop": (
+        {"optimizer_steps": 1, "loop_left_early": 1.0, "passes": None, "epoch_start_ratio_dev": None, **AT_ONE},
+        "epochs-not-executed",
+        "loop-left-in-first-iteration",
     ),
     "target with gradient": (
         {"value_target_with_gradient": 1.0},

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppo_doctor.record.script.places import Stack
+from ppo_doctor.record.script.places import Place, Stack
 from ppo_doctor.record.script.ratios import ONE
 from ppo_doctor.record.script.steps import RatioSeen, Step
 from ppo_doctor.record.update import of_minibatches
@@ -54,6 +54,8 @@ class UpdateSeen:
     rollouts: tuple[frozenset[int], ...]
     #: whether its end was seen
     whole: bool = True
+    #: the line that leaves a loop around the optimizer step in its first iteration
+    left: Place | None = None
 
     def ratios(self) -> list[RatioSeen]:
         """Return the ratios of all minibatches."""
@@ -198,6 +200,7 @@ def _of_steps(seen: UpdateSeen) -> dict[str, float]:
     gaps = [step.reference_gap for step in steps[:1] if step.reference_gap is not None]
     if gaps and seen.number > 1:
         numbers["reference_shared"] = float(max(gaps) <= ONE)
+    numbers["loop_left_early"] = float(seen.left is not None)
     numbers["gradients_left_over"] = _share(steps[1:], lambda s: s.leftover)
     numbers["value_target_with_gradient"] = _share(steps, lambda s: s.value_target_graded)
     numbers["value_broadcast"] = max(step.value_broadcast for step in steps)

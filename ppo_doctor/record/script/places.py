@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -143,6 +144,7 @@ def variables(frame: FrameType) -> dict[str, Any]:
     return copied
 
 
+@lru_cache(maxsize=256)
 def parsed(file: str) -> ast.Module | None:
     """Return the syntax tree of a source file without running it, None if it cannot be parsed."""
     try:
@@ -226,20 +228,3 @@ def _targets(node: ast.Assign | ast.AugAssign) -> list[ast.expr]:
 def _is_rate(target: ast.expr) -> bool:
     key = target.slice if isinstance(target, ast.Subscript) else None
     return isinstance(key, ast.Constant) and key.value == "lr"
-
-
-def loop_line(place: Place, outside: Iterable[int]) -> Place | None:
-    """Return the outermost loop around a line within its function that is not around any of some other lines."""
-    tree = parsed(place.file)
-    around: list[ast.stmt] = []
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _holds(node, place.line):
-            around = []
-        elif isinstance(node, ast.For | ast.While) and _holds(node, place.line):
-            around.append(node)
-    around = [node for node in around if not any(_holds(node, line) for line in outside)]
-    return Place(place.file, around[0].lineno, place.function) if around else None
-
-
-def _holds(node: ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)

@@ -29,6 +29,7 @@ from ppo_doctor.record.script.options import WatchOptions
 from ppo_doctor.record.script.places import Place, Places, Stack
 from ppo_doctor.record.script.policy import PolicyWeights, gradient_norm, rate_of
 from ppo_doctor.record.script.ring import Ring
+from ppo_doctor.record.script.sample_lines import left_line
 from ppo_doctor.record.script.settings import passes_configured
 from ppo_doctor.record.script.steps import Step
 from ppo_doctor.record.script.updates import Rhythm, rhythm_of, starts
@@ -419,6 +420,7 @@ class Session:
             trained_before=frozenset(self._trained_before),
             rollouts=tuple(self._rollouts),
             whole=whole,
+            left=left_line(steps, self.places),
         )
         numbers = numbers_of(seen)
         self._settings(steps)

@@ -86,16 +86,25 @@ FAULTS = {
     ),
     "learning rate 0": Fault((("lr=0.3)", "lr=0.0)  # here"),), "learning_rate", 0, 0),
     "one epoch of two": Fault(
+        (("            optimizer.step()", "            optimizer.step()\n        break  # here"),), "passes", 1, 1
+    ),
+    "a break in any case": Fault(
+        (("            optimizer.step()", "            optimizer.step()\n        break  # here"),),
+        "loop_left_early",
+        1,
+        1,
+    ),
+    "one iterator for all epochs": Fault(
         (
-            ("n_epochs):", "n_epochs):  # here"),
-            ("            optimizer.step()", "            optimizer.step()\n        break"),
+            ("    for epoch in", "    minibatches = iter(torch.randperm(32).split(16))  # here\n    for epoch in"),
+            ("torch.randperm(32).split(16):", "minibatches:"),
         ),
         "passes",
         1,
         1,
     ),
     "the same minibatch each time": Fault(
-        (("new = log_prob(obs[rows], actions[rows])", f"rows = torch.arange(16)\n            {NEW}  # here"),),
+        (("new = log_prob(obs[rows], actions[rows])", f"rows = torch.arange(16)  # here\n            {NEW}"),),
         "minibatches_alike",
         1,
         1,
@@ -219,11 +228,10 @@ OLDER = (
     (
         "    for epoch in",
         "    batches.append((obs, actions, old, advantages, returns))\n"
-        "    obs, actions, old, advantages, returns = batches[0]\n    for epoch in",
+        "    obs, actions, old, advantages, returns = batches[0]  # here\n    for epoch in",
     ),
-    (NEW, f"{NEW}  # here"),
 )
-SAME = (("obs = torch.randn(32, 4)", "obs = obs if update else torch.randn(32, 4)"), (NEW, f"{NEW}  # here"))
+SAME = (("obs = torch.randn(32, 4)", "obs = obs if update else torch.randn(32, 4)  # here"),)
 HALF = (
     ("(0.5 * torch.randn(4, 3))", "((0.5 * torch.randn(4, 3)).bfloat16())"),
     ("obs @ weights + bias, -1).gather", "obs @ weights.float() + bias, -1).gather"),
