@@ -16,6 +16,9 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 #: Functions that pass on what they iterate over, and those whose results can be iterated over again.
 _WRAPPERS = frozenset(("enumerate", "zip", "tqdm", "iter"))
+_SHAPES = frozenset(("view", "reshape", "unsqueeze", "squeeze", "flatten", "float", "to", "tensor", "stack", "t"))
+#: Methods of tensors that, unlike those of a network or a buffer, compute with the values of their object.
+_VALUES = frozenset(("clamp", "index_select", "gather", "split", "chunk", "mean", "sum", "repeat_interleave", "expand"))
 _KEPT = frozenset(("list", "tuple", "sorted", "range"))
 
 
@@ -65,6 +68,13 @@ def chosen_at(spot: Spot, files: Sequence[str]) -> Spot | None:
     return None
 
 
+def shaped_at(spot: Spot) -> list[Spot]:
+    """Return the statements that gave the values that a statement uses their shape, then the one that made them."""
+    found = list(islice(_upstream(spot, ()), 1, None))
+    made = next((n for n, each in enumerate(found) if not _shapes_only(each.statement)), len(found))
+    return found[: made + 1]
+
+
 def data_at(spot: Spot, files: Sequence[str], outside: Iterable[int]) -> Spot | None:
     """Return the statement that made the data that a statement uses, or passed them to its function.
 
@@ -93,7 +103,9 @@ def left_early(spot: Spot, outside: Iterable[int]) -> ast.stmt | None:
     line = spot.statement.lineno
     loops = loops_around(spot.scope, line, outside)
     for n, loop in enumerate(loops):
-        if not isinstance(loop, ast.For | ast.AsyncFor) or any(isinstance(each, ast.Continue) for each in ast.walk(loop)):
+        if not isinstance(loop, ast.For | ast.AsyncFor) or any(
+            isinstance(each, ast.Continue) for each in ast.walk(loop)
+        ):
             continue
         for each in loop.body:
             if each.lineno > line and (isinstance(each, ast.Return) or (isinstance(each, ast.Break) and n == 0)):
@@ -108,8 +120,11 @@ def made_once(spot: Spot, outside: Iterable[int]) -> Spot | None:
         if isinstance(loop, ast.For | ast.AsyncFor) and _calls_only(loop.iter, _WRAPPERS):
             made = [_definition(Spot(spot.file, spot.scope, loop), name) for name, _ in _used(loop.iter)]
             once = [each for each in made if each is not None and each.statement.lineno < loops[0].lineno]
-            found = [each for each in once if isinstance(value := getattr(each.statement, "value", None), ast.Call)
-                     and _called(value) not in _KEPT]
+            found = [
+                each
+                for each in once
+                if isinstance(value := getattr(each.statement, "value", None), ast.Call) and _called(value) not in _KEPT
+            ]
             if found:
                 return found[-1]
     return None
@@ -203,6 +218,11 @@ def _in_loop(made: Spot, spot: Spot) -> bool:
     return bool(loops) and _holds(loops[-1], made.statement.lineno)
 
 
+def _shapes_only(statement: ast.stmt) -> bool:
+    value = getattr(statement, "value", None)
+    return isinstance(value, ast.expr) and _calls_only(value, _SHAPES | {"len", "int"})
+
+
 def _is_alias(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name)
 
@@ -249,17 +269,19 @@ def _uses(statement: ast.stmt) -> list[tuple[str, bool]]:
     return _used(value) if isinstance(value, ast.expr) else []
 
 
-def _used(node: ast.AST, inside: bool = False) -> list[tuple[str, bool]]:  # noqa: FBT001, FBT002 - passed down
+def _used(node: ast.AST, inside: bool = False) -> list[tuple[str, bool]]:
     if name := _label(node):
         return [(name, inside)]
     if isinstance(node, ast.Subscript):
-        return _used(node.value, inside) + _used(node.slice, True)  # noqa: FBT003
+        return _used(node.value, inside) + _used(node.slice, True)
     if isinstance(node, ast.Lambda):
         return []
     parts: list[ast.AST] = list(ast.iter_child_nodes(node))
     if isinstance(node, ast.Call):
         method = node.func if isinstance(node.func, ast.Attribute) else None
-        kept = method is not None and (not _label(method.value) or not (node.args or node.keywords))
+        kept = method is not None and (
+            not _label(method.value) or not (node.args or node.keywords) or method.attr in _SHAPES | _VALUES
+        )
         parts = [*([method.value] if method is not None and kept else []), *node.args, *node.keywords]
     found = [use for part in parts for use in _used(part, inside)]
     own = {_label(part) for each in parts if isinstance(each, ast.comprehension) for part in ast.walk(each.target)}

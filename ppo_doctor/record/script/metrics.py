@@ -303,18 +303,21 @@ def _told_apart(seen: UpdateSeen) -> bool:
     return seen.by_index or (len(rows) > 1 and len(set(rows.tolist())) * _per_step(seen) >= DISTINCT * len(rows))
 
 
-def temperature(seen: UpdateSeen) -> tuple[float, Stack] | None:
-    """Return the divisor of logits that only the passes without gradients have, 1 where both have the same."""
+def temperature(seen: UpdateSeen) -> tuple[float, Stack, int] | None:
+    """Return the divisor of logits that only the passes without gradients have, its line and the number of classes.
+
+    It is 1 where both have the same.
+    """
     inside = {key for step in seen.steps for key in step.divisors[True]}
     outside = {key: place for step in seen.steps for key, place in step.divisors[False].items()}
     sizes = {size for step in seen.steps for each in step.ratios for size in (step.logits,) if size}
     only = [
-        (divisor, place)
+        (divisor, place, size)
         for (size, divisor), place in outside.items()
         if (size, divisor) not in inside and size in sizes
     ]
     if not only:
-        return (1.0, ()) if outside or inside else None
+        return (1.0, (), 0) if outside or inside else None
     return only[0]
 
 

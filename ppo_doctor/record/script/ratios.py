@@ -59,6 +59,7 @@ def _measure(seen: RatioSeen, session: Session, *, trace: bool) -> None:
         seen.same_memory = same_memory(new, old)
         if trace:
             seen.origin = session.ring.origin(old)
+        seen.detached = session.operations.detached_here(old)
     chain = session.operations.chain(nodes.factor)
     seen.sign = -1 if sign_changes(chain) % 2 else 1
     seen.made_by = tuple((name, stack) for name, stack, _ in chain)

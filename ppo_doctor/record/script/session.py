@@ -323,8 +323,12 @@ class Session:
     def _check_gradients(self, held: Sequence[Tensor]) -> None:
         """Name the operation with an infinite derivative if gradients are the first to be no numbers."""
         gradients = [p.grad for p in held if p.grad is not None]
-        if self.step.steep and not self.operations.not_finite and any(bool(torch.isnan(g).any()) for g in gradients):
-            self.operations.not_finite = self.step.steep
+        if (
+            self.step.steep
+            and not self.operations.odd.not_finite
+            and any(bool(torch.isnan(g).any()) for g in gradients)
+        ):
+            self.operations.odd.not_finite = self.step.steep
 
     def _know_policy(self, optimizer: Any, held: Sequence[Tensor]) -> None:  # noqa: ANN401
         """Determine the policy's parameters, on which the ratio depends, and whether the optimizer holds them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ class RatioSeen:
     largest: float | None = None
     origin: Origin | None = None
     same_memory: bool = False
+    #: the line that took the old log-probs from the new ones of this pass
+    detached: Stack = ()
     place: Stack = ()
     sign: int | None = None
     #: the operations that made the factor of the ratio in this training pass, the last first, with their frames
@@ -90,6 +93,12 @@ class Step:
     divisors: dict[bool, dict[tuple[int, float], Stack]] = field(default_factory=lambda: {True: {}, False: {}})
     #: size of the last dimension of logits that the training pass normalised
     logits: int | None = None
+    #: numbers of classes and where the training pass normalised logits; frames of others that normalise divided ones
+    scored: list[tuple[int, Stack]] = field(default_factory=list)
+    scaled: set[tuple[CodeType, int]] = field(default_factory=set)
+    #: where values minus their mean were all 0, and whether each was its own mean
+    zeroed: Stack = ()
+    zeroed_alone: bool = False
     learning_rate: float | None = None
     grad_norm: float | None = None
     #: the largest norm that clipping lets through

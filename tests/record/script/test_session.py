@@ -112,7 +112,7 @@ FAULTS = {
     "sampling temperature": Fault(
         (
             ("torch.softmax(obs @ weights + bias, -1)", "torch.softmax((obs @ weights + bias) / 2.0, -1)"),
-            (", 1)[:, 0]\n", ", 1)[:, 0]  # here\n"),
+            ("gather(1, actions[:, None])[:, 0]", "gather(1, actions[:, None])[:, 0]  # here"),
         ),
         "sampling_temperature",
         2,
