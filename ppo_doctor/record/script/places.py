@@ -201,14 +201,25 @@ def _number(node: ast.expr) -> float | None:
 
 
 def assignment_line(file: str, target: str, value: str) -> Place | None:
-    """Return the line that assigns one name or attribute to another (`old = policy`)."""
+    """Return the line that assigns one name or attribute to another (`old = policy`), maybe by a third name."""
     tree = parsed(file)
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Assign) and any(_name(each) == target for each in node.targets):
-            used = {_name(each) for each in ast.walk(node.value)}
-            if value in used:
-                return Place(file, node.lineno, "")
-    return None
+    pairs = [pair for node in ast.walk(tree) for pair in _assigned(node)] if tree is not None else []
+    given = [each for name, each in pairs if name == target]
+    given += [each for name, each in pairs if name in {each.id for each in given if isinstance(each, ast.Name)}]
+    direct = (each for each in given if value in {_name(part) for part in ast.walk(each)})
+    return next((Place(file, each.lineno, "") for each in direct), None)
+
+
+def _assigned(node: ast.AST) -> list[tuple[str, ast.expr]]:
+    """Return the names to which an assignment gives values, with the expressions of these."""
+    found: list[tuple[str, ast.expr]] = []
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            several = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            targets = target.elts if isinstance(target, ast.Tuple) and several else [target]
+            values = node.value.elts if isinstance(node.value, ast.Tuple) and several else [node.value]
+            found += [(_name(each), value) for each, value in zip(targets, values, strict=False)]
+    return found
 
 
 def rate_line(files: Iterable[str]) -> Place | None:
