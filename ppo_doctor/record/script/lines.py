@@ -68,7 +68,7 @@ def places_of(seen: UpdateSeen, session: Session) -> dict[str, tuple[Place, ...]
 
 
 def _add_not_finite(lines: Lines, session: Session) -> None:
-    names = ("loss", "advantages_mean", "advantages_std", "ratio_mean", "grad_norm")
+    names = ("loss", "deviation_of_one", "advantages_mean", "advantages_std", "ratio_mean", "grad_norm")
     lines.add(names, session.operations.odd.not_finite or None)
     lines.add(names, session.operations.odd.infinite or None, "computed")
 

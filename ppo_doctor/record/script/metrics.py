@@ -54,6 +54,8 @@ class UpdateSeen:
     rollouts: tuple[frozenset[int], ...]
     #: whether its end was seen
     whole: bool = True
+    #: whether the first value that was no number is a standard deviation of a single one
+    of_one: bool = False
     #: the line that leaves a loop around the optimizer step in its first iteration
     left: Place | None = None
 
@@ -117,6 +119,8 @@ class UpdateSeen:
 def numbers_of(seen: UpdateSeen) -> dict[str, float]:
     """Return the metrics of an update."""
     numbers = _of_ratios(seen) | _of_steps(seen) | _of_samples(seen) | dict(seen.moved)
+    broken = any(not np.isfinite(numbers.get(name, 0.0)) for name in ("loss", "advantages_mean"))
+    numbers["deviation_of_one"] = float(seen.of_one and broken)
     shares = {
         "optimizer_params_matched": seen.matched,
         "weights_unheld": None if seen.matched is None else 1 - seen.matched,

@@ -361,7 +361,7 @@ class Operations:
             total = float(tensor.detach().sum())  # cheap, and not finite if a value is not
             if not math.isfinite(total):
                 stack = stack or self._session.places.stack(sys._getframe(2))
-                self.odd.see_not_finite(args, tensor, total, stack)
+                self.odd.see_not_finite(name, args, tensor, total, stack)
         elif self.odd.any_infinite:
             self.odd.see_passed_on(args, tensor)
 

@@ -26,6 +26,8 @@ class OddValues:
         #: where the first value that is not a number came from, and the infinite ones of which it is made
         self.not_finite: Stack = ()
         self.infinite: Stack = ()
+        #: whether it is the standard deviation of a single value
+        self.of_one = False
         #: memory of infinite values of this step → where they came from
         self._infinite: dict[int, Stack] = {}
         self._means: collections.deque[Tensor] = collections.deque(maxlen=MOST_MEANS)
@@ -46,7 +48,7 @@ class OddValues:
         if mean and not step.zeroed and result.numel() > 1 and not result.any():
             step.zeroed, step.zeroed_alone = stack, pair[0].numel() == pair[1].numel()
 
-    def see_not_finite(self, args: tuple[Any, ...], result: Tensor, total: float, stack: Stack) -> None:
+    def see_not_finite(self, name: str, args: tuple[Any, ...], result: Tensor, total: float, stack: Stack) -> None:
         """Note a result whose sum is not finite, which may also be so where infinities meet."""
         inputs = [each for each in flat(args) if isinstance(each, torch.Tensor) and readable(each)]
         source = self._source(inputs)
@@ -54,6 +56,8 @@ class OddValues:
             self._infinite[result.data_ptr()] = source or stack
         elif not any(map(has_nan, inputs)):
             self.not_finite, self.infinite = stack, source
+            finite = all(bool(torch.isfinite(each.detach()).all()) for each in inputs)
+            self.of_one = name in ("std", "var") and finite
 
     @property
     def any_infinite(self) -> bool:

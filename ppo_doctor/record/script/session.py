@@ -424,6 +424,7 @@ class Session:
             trained_before=frozenset(self._trained_before),
             rollouts=tuple(self._rollouts),
             whole=whole,
+            of_one=self.operations.odd.of_one,
             left=left_line(steps, self.places),
         )
         numbers = numbers_of(seen)
