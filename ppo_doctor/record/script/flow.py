@@ -68,6 +68,23 @@ def chosen_at(spot: Spot, files: Sequence[str]) -> Spot | None:
     return None
 
 
+def reward_at(files: Sequence[str]) -> Spot | None:
+    """Return what a function returns that the script passes to a trainer as its reward."""
+    trees = [(file, tree) for file in files if (tree := parsed(file)) is not None]
+    nodes = [(file, node) for file, tree in trees for node in ast.walk(tree)]
+    given = [each.value for _, node in nodes if isinstance(node, ast.Call) for each in node.keywords if _rewards(each)]
+    names = {part.id for value in given for part in ast.walk(value) if isinstance(part, ast.Name)}
+    for file, function in nodes:
+        if isinstance(function, _FUNCTIONS) and function.name in names:
+            returned = _last(each for each in _statements(function) if isinstance(each, ast.Return))
+            return None if returned is None else Spot(file, function, returned)
+    return None
+
+
+def _rewards(keyword: ast.keyword) -> bool:
+    return (keyword.arg or "").startswith("reward")
+
+
 def shaped_at(spot: Spot) -> list[Spot]:
     """Return the statements that gave the values that a statement uses their shape, then the one that made them."""
     found = list(islice(_upstream(spot, ()), 1, None))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppo_doctor.record.script.flow import shaped_at, spot_of
+from ppo_doctor.record.script.flow import reward_at, shaped_at, spot_of
 from ppo_doctor.record.script.graph import stack_of
 from ppo_doctor.record.script.metrics import UpdateSeen, clipped_early
 from ppo_doctor.record.script.mode import indexed
@@ -97,6 +97,8 @@ def _add_zeroed(lines: Lines, seen: UpdateSeen, session: Session) -> None:
         return
     own = (step.zeroed[n:] for n, (code, _) in enumerate(step.zeroed) if session.places.is_own(code.co_filename))
     centred = spot_of(next(own, ()))
+    rewarded = reward_at(session.own_files()) if centred is None else None
+    lines.add(_ADVANTAGES, rewarded.place() if rewarded is not None else None, "computed")
     made = shaped_at(centred) if centred is not None else []
     for each in made if step.zeroed_alone else made[::-1]:
         lines.add(_ADVANTAGES, each.place(), "built")
@@ -158,5 +160,6 @@ def _add_step_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     lines.add("weights_frozen", operations.cut_off(set(operations.frozen)) or None)
     lines.add("reference_shared", assigned(seen, session), "set")
     lines.add("reference_shared", next((s.reference_place for s in steps if s.reference_place), None))
+    lines.add("reference_shared", steps[0].equal_at or None)
     lines.add("value_target_with_gradient", next((s.value_target for s in steps if s.value_target), None))
     lines.add("value_broadcast", next((s.value_place for s in steps if s.value_place), None))

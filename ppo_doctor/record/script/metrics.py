@@ -204,6 +204,8 @@ def _of_steps(seen: UpdateSeen) -> dict[str, float]:
     gaps = [step.reference_gap for step in steps[:1] if step.reference_gap is not None]
     if gaps and seen.number > 1:
         numbers["reference_shared"] = float(max(gaps) <= ONE)
+    elif seen.number > 1 and seen.alias is not None and seen.alias.reference and steps[0].equal_at:
+        numbers["reference_shared"] = 1.0
     numbers["loop_left_early"] = float(seen.left is not None)
     numbers["gradients_left_over"] = _share(steps[1:], lambda s: s.leftover)
     numbers["value_target_with_gradient"] = _share(steps, lambda s: s.value_target_graded)

@@ -247,6 +247,10 @@ class Operations:
                         return True
         return False
 
+    def _is_log_prob(self, value: object) -> bool:
+        """Return whether a value may be log-probs: it comes from a network and has one number per sample or token."""
+        return isinstance(value, torch.Tensor) and value.numel() > 1 and self.from_network(value)
+
     def _remember(self, result: Any) -> None:  # noqa: ANN401
         for each in result if isinstance(result, list | tuple) else (result,):
             if isinstance(each, torch.Tensor) and not each.requires_grad and each.is_floating_point():
@@ -355,6 +359,8 @@ class Operations:
             self._without_gradient(name, args, kwargs, tensor, stack)
         if kept and tensor.is_cpu and not tensor.requires_grad and (name == "mean" or name in _SUBTRACT):
             self.odd.see_mean(args, tensor, stack, self._session.step)
+            if len(args) > 1 and not graded and all(map(self._is_log_prob, args[:2])):
+                self._session.step.compared(stack, equal=not tensor.any())
         if kept:
             self._session.ring.add(bits_of(tensor), stack, self._session.steps, tensor.requires_grad)
         if not self.odd.not_finite and name not in _PASSED_ON and tensor.is_cpu:

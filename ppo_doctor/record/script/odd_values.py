@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -58,6 +59,11 @@ class OddValues:
             self.not_finite, self.infinite = stack, source
             finite = all(bool(torch.isfinite(each.detach()).all()) for each in inputs)
             self.of_one = name in ("std", "var") and finite
+
+    def see_gradients(self, weights: Sequence[Tensor], step: Step) -> None:
+        """Note an operation with an infinite derivative if gradients are the first to be no numbers."""
+        if step.steep and not self.not_finite and any(p.grad is not None and has_nan(p.grad) for p in weights):
+            self.not_finite = step.steep
 
     @property
     def any_infinite(self) -> bool:

@@ -257,7 +257,7 @@ class Session:
         """Look for a second name of the policy where old log-probs are computed again, or are those of a reference."""
         if self.alias is not None or not self._window:
             return
-        again = self.update and self.step.reference_gap == 0
+        again = self.update and (self.step.reference_gap == 0 or bool(self.step.equal_at))
         for each in self._window[-1].ratios:
             again = again or (each.origin is not None and not each.origin.graded and each.origin.last >= self.steps - 1)
         if again:
@@ -283,7 +283,7 @@ class Session:
                 name == "clip" for name, _ in self._after_last_backward()
             )
             if self.observing:
-                self._check_gradients(held)
+                self.operations.odd.see_gradients(held, self.step)
                 self._movement.before_step(self.policy.weights.values() or held)
                 if self.step.grad_norm is None:
                     self.step.grad_norm = gradient_norm([p for p in held if id(p) in self.policy.weights] or held)
@@ -319,16 +319,6 @@ class Session:
         first = step.learning_rate == 0 and not self._idle_seen
         self._idle_seen = self._idle_seen or first
         return first
-
-    def _check_gradients(self, held: Sequence[Tensor]) -> None:
-        """Name the operation with an infinite derivative if gradients are the first to be no numbers."""
-        gradients = [p.grad for p in held if p.grad is not None]
-        if (
-            self.step.steep
-            and not self.operations.odd.not_finite
-            and any(bool(torch.isnan(g).any()) for g in gradients)
-        ):
-            self.operations.odd.not_finite = self.step.steep
 
     def _know_policy(self, optimizer: Any, held: Sequence[Tensor]) -> None:  # noqa: ANN401
         """Determine the policy's parameters, on which the ratio depends, and whether the optimizer holds them."""

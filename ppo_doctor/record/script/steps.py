@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from types import CodeType
@@ -85,6 +86,8 @@ class Step:
     #: largest distance between the log-probs of a reference model and the old ones, and the line that subtracts them
     reference_gap: float | None = None
     reference_place: Stack = ()
+    #: where results of networks without gradients were subtracted that are all equal
+    equal_at: Stack = ()
     dropout: Counter[bool] = field(default_factory=Counter)
     dropout_place: Stack = ()
     #: modes of batch normalisation, by whether gradients are on
@@ -121,6 +124,11 @@ class Step:
         for each in self.ratios:
             each.nodes.release()
             each.gradient = None
+
+    def compared(self, stack: Stack, *, equal: bool) -> None:
+        """Note a difference of two results of networks; with adapters one network gives both."""
+        if equal and "peft" not in sys.modules:
+            self.equal_at = self.equal_at or stack
 
     def mark(self, used: set[tuple[int, int]]) -> None:
         """Tell the data that a loss depends on from those of other passes with gradients on, such as a rollout."""
