@@ -93,16 +93,16 @@ def _add_loss_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
 def _add_zeroed(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     """Add what made all advantages 0: the line that grouped single samples, or made equal values, and the others."""
     step = next((each for each in seen.steps if each.zeroed), None)
-    if step is None:
-        return
-    own = (step.zeroed[n:] for n, (code, _) in enumerate(step.zeroed) if session.places.is_own(code.co_filename))
+    zeroed = step.zeroed if step is not None else ()
+    own = (zeroed[n:] for n, (code, _) in enumerate(zeroed) if session.places.is_own(code.co_filename))
     centred = spot_of(next(own, ()))
-    rewarded = reward_at(session.own_files()) if centred is None else None
-    lines.add(_ADVANTAGES, rewarded.place() if rewarded is not None else None, "computed")
     made = shaped_at(centred) if centred is not None else []
-    for each in made if step.zeroed_alone else made[::-1]:
+    for each in made if step is not None and step.zeroed_alone else made[::-1]:
         lines.add(_ADVANTAGES, each.place(), "built")
-    lines.add(_ADVANTAGES, step.zeroed, "computed")
+    if centred is None and all(each.advantages is not None and not each.advantages.any() for each in seen.ratios()):
+        rewarded = reward_at(session.own_files())
+        lines.add(_ADVANTAGES, rewarded.place() if rewarded is not None else None, "computed")
+    lines.add(_ADVANTAGES, zeroed or None, "computed")
 
 
 def _clamp(seen: UpdateSeen) -> Stack | None:
