@@ -42,7 +42,7 @@ ANY = {
     "__init__.py",
 }
 #: Lower it when modules are merged.
-MOST_MODULES = 235
+MOST_MODULES = 242
 
 
 def name_of(path: Path) -> str:

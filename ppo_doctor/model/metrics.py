@@ -269,6 +269,8 @@ _OF_SCRIPTS = (
     ("rollout_trained", "fraction", "share of the rollout's samples that the update trained on"),
     ("gradient_kept", "fraction", "part of the norm of the policy's gradient that clipping leaves"),
     ("minibatches_alike", "fraction", "share of minibatches with the samples of the one before"),
+    ("loop_left_early", "fraction", "1 where a return or break ends a loop of the update after its first step, else 0"),
+    ("deviation_of_one", "fraction", "1 where the loss is no number by the deviation of a single value, else 0"),
     ("samples_trained_before", "fraction", "share of the update's samples that an earlier update trained on"),
     ("passes", "", "how often the update trained on each of its samples"),
     ("value_target_with_gradient", "fraction", "share of minibatches in which the value target carries a gradient"),

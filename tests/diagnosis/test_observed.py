@@ -59,6 +59,8 @@ SOUND = {
     "minibatches_alike": 0.0,
     "policy_gradient_cut": 0.0,
     "advantages_transposed": 0.0,
+    "loop_left_early": 0.0,
+    "deviation_of_one": 0.0,
     "gradient_kept": 0.6,
 }
 #: What does not change where no step moves the policy.
@@ -156,6 +158,16 @@ FAULTS = {
         {**AT_ONE, "passes": 1, "optimizer_steps": 1, "epoch_start_ratio_dev": None, "repeated_ratio_dev": None},
         "epochs-not-executed",
         "passes-below-configured|fewer-updates-than-configured",
+    ),
+    "a return in the loop": (
+        {"optimizer_steps": 1, "loop_left_early": 1.0, "passes": None, "epoch_start_ratio_dev": None, **AT_ONE},
+        "epochs-not-executed",
+        "loop-left-in-first-iteration|fewer-updates-than-configured",
+    ),
+    "a deviation of one": (
+        {"loss": float("nan"), "advantages_mean": float("nan"), "deviation_of_one": 1.0},
+        "minibatch-of-one",
+        "deviation-of-a-single-value|metric-not-finite",
     ),
     "target with gradient": (
         {"value_target_with_gradient": 1.0},

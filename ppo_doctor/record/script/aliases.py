@@ -16,14 +16,20 @@ from ppo_doctor.record.script.places import variables
 _OLD = re.compile(
     r"(?i)old|prev|behav|frozen|snapshot|ref|anchor|teacher|sampler|actor_k|lag|base|init|orig|copy|target"
 )
+_REFERENCE = re.compile(r"(?i)(^|_)ref|anchor|teacher")
 
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Two names of networks with the same weights; `reference` if the first names a reference model."""
+    """Two names of networks with the same weights."""
 
     other: str
     policy: str
+
+    @property
+    def reference(self) -> bool:
+        """Return whether the first name is one of a reference model."""
+        return bool(_REFERENCE.search(self.other))
 
 
 def alias_in(frame: FrameType) -> Alias | None:

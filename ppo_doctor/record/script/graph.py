@@ -101,11 +101,13 @@ class RatioNodes:
     selection: Node = None
     flips: int = 0
     mask: Tensor = None
+    #: the sum of the surrogate and other parts of the loss, in another line
+    joined: Node = None
 
     def release(self) -> None:
         """Let go of the graph and of its values, and keep what names operations and lines."""
         self.values = self.factor = self.mask = None
-        for name in ("ratio", "difference", "clamp", "product", "selection"):
+        for name in ("ratio", "difference", "clamp", "product", "selection", "joined"):
             setattr(self, name, _kept(getattr(self, name)))
 
 
@@ -212,6 +214,8 @@ class LossGraph:
             elif kind(node) == "Mul" and found.mask is None:
                 mask = _any_factor(node)
                 found.mask = mask if mask is not None and _is_mask(mask) and mask.numel() > 1 else None
+            elif kind(node) in ("Add", "Sub") and stack_of(node)[:1] != stack_of(found.product)[:1]:
+                found.joined = found.joined or node
 
 
 def loss_graph(loss: Tensor) -> LossGraph | None:

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ppo_doctor.record.script.flow import reward_at, shaped_at, spot_of
 from ppo_doctor.record.script.graph import stack_of
 from ppo_doctor.record.script.metrics import UpdateSeen, clipped_early
 from ppo_doctor.record.script.mode import indexed
 from ppo_doctor.record.script.places import Place, Places, Stack, assignment_line
-from ppo_doctor.record.script.sample_lines import add_sample_lines
+from ppo_doctor.record.script.sample_lines import add_sample_lines, new_stack
 from ppo_doctor.record.script.setting_lines import add_setting_lines
 from ppo_doctor.record.script.steps import RatioSeen
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 #: Lines of one metric that are kept, and lines that called the first of them.
 MOST, CALLERS = 5, 2
+_ADVANTAGES = ("advantages_std", "advantages_abs_max", "advantages_mean")
 
 #: Operations by which a batch becomes flat.
 FLATTENING = ("flatten", "reshape", "view", "t", "transpose", "permute", "swapaxes")
@@ -60,7 +62,7 @@ def places_of(seen: UpdateSeen, session: Session) -> dict[str, tuple[Place, ...]
     """Return the lines of the script that the metrics of an update are about."""
     lines = Lines(session.places)
     _add_not_finite(lines, session)
-    _add_loss_lines(lines, seen)
+    _add_loss_lines(lines, seen, session)
     _add_old_log_prob_lines(lines, seen, session)
     _add_step_lines(lines, seen, session)
     add_setting_lines(lines, seen, session)
@@ -69,25 +71,43 @@ def places_of(seen: UpdateSeen, session: Session) -> dict[str, tuple[Place, ...]
 
 
 def _add_not_finite(lines: Lines, session: Session) -> None:
-    names = ("loss", "advantages_mean", "advantages_std", "ratio_mean", "grad_norm")
-    lines.add(names, session.operations.not_finite or None)
+    names = ("loss", "deviation_of_one", "advantages_mean", "advantages_std", "ratio_mean", "grad_norm")
+    lines.add(names, session.operations.odd.not_finite or None)
+    lines.add(names, session.operations.odd.infinite or None, "computed")
 
 
-def _add_loss_lines(lines: Lines, seen: UpdateSeen) -> None:
+def _add_loss_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     """Add the lines of the surrogate and of its parts."""
     ratios = seen.ratios()
     product = next((stack_of(each.nodes.product) for each in ratios), None)
     if any(each.nodes.sense < 0 for each in ratios):
         lines.add("policy_pull", stack_of(ratios[0].nodes.difference), "computed")
     surrogate = next((each.place for each in ratios if each.place), None)
-    names = ("policy_pull", "surrogate_takes_larger", "advantages_std", "advantages_abs_max", "advantages_mean")
-    lines.add(names, surrogate)
+    _add_zeroed(lines, seen, session)
+    lines.add(("policy_pull", "surrogate_takes_larger", *_ADVANTAGES), surrogate)
+    joined = next((stack_of(each.nodes.joined) for each in ratios if each.nodes.joined is not None), None)
+    lines.add("policy_pull", joined, "used")
     made_by = next((each.made_by for each in ratios), ())
     lines.add("advantage_repeat_corr", indexed(made_by) or product)
     flattened = next((stack for name, stack in made_by if name in FLATTENING), None)
     lines.add("advantages_transposed", flattened or indexed(made_by) or product)
     lines.add("surrogate_broadcast", next((each.column for each in ratios if each.column), product))
     lines.add("clip_bounds_swapped", _clamp(seen))
+
+
+def _add_zeroed(lines: Lines, seen: UpdateSeen, session: Session) -> None:
+    """Add what made all advantages 0: the line that grouped single samples, or made equal values, and the others."""
+    step = next((each for each in seen.steps if each.zeroed), None)
+    zeroed = step.zeroed if step is not None else ()
+    own = (zeroed[n:] for n, (code, _) in enumerate(zeroed) if session.places.is_own(code.co_filename))
+    centred = spot_of(next(own, ()))
+    made = shaped_at(centred) if centred is not None else []
+    for each in made if step is not None and step.zeroed_alone else made[::-1]:
+        lines.add(_ADVANTAGES, each.place(), "built")
+    if centred is None and all(each.advantages is not None and not each.advantages.any() for each in seen.ratios()):
+        rewarded = reward_at(session.own_files())
+        lines.add(_ADVANTAGES, rewarded.place() if rewarded is not None else None, "computed")
+    lines.add(_ADVANTAGES, zeroed or None, "computed")
 
 
 def _clamp(seen: UpdateSeen) -> Stack | None:
@@ -106,12 +126,14 @@ def _add_old_log_prob_lines(lines: Lines, seen: UpdateSeen, session: Session) ->
     if graded is not None:
         lines.add("old_log_prob_with_gradient", _graded_place(graded, session), "computed")
     names = [*names, "old_log_prob_with_gradient"]
+    detached = next((each.detached for _, each in ratios if each.detached), ())
+    lines.add(names, session.places.innermost(detached) if detached else None, "set")
     lines.add(names, assigned(seen, session), "set")
     loads = [stack for step in seen.steps[1:] for name, stack in step.events if name == "load_state_dict"]
     lines.add(names, next(iter(loads), None), "changed")
     if chosen is not None and chosen.origin is not None:
         stack = chosen.origin.stack
-        lines.add(names, session.places.apart(stack, _new_stack(chosen)), "computed")
+        lines.add(names, session.places.apart(stack, new_stack(chosen)), "computed")
         lines.add(names, stack, "computed")
 
 
@@ -121,16 +143,6 @@ def assigned(seen: UpdateSeen, session: Session) -> Place | None:
         return None
     lines = (assignment_line(file, seen.alias.other, seen.alias.policy) for file in session.own_files())
     return next((each for each in lines if each), None)
-
-
-def _new_stack(each: RatioSeen) -> Stack:
-    """Return the frames that computed the new log-probs."""
-    difference = each.nodes.difference
-    if difference is None:
-        return ()
-    side = 0 if each.nodes.sense > 0 else 1
-    sides = difference.next_functions
-    return stack_of(sides[side][0]) if len(sides) > side and sides[side][0] is not None else ()
 
 
 def _graded_place(each: RatioSeen, session: Session) -> Place | None:
@@ -154,5 +166,6 @@ def _add_step_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     lines.add("weights_frozen", operations.cut_off(set(operations.frozen)) or None)
     lines.add("reference_shared", assigned(seen, session), "set")
     lines.add("reference_shared", next((s.reference_place for s in steps if s.reference_place), None))
+    lines.add("reference_shared", steps[0].equal_at or None)
     lines.add("value_target_with_gradient", next((s.value_target for s in steps if s.value_target), None))
     lines.add("value_broadcast", next((s.value_place for s in steps if s.value_place), None))

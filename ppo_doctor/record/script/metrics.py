@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppo_doctor.record.script.places import Stack
+from ppo_doctor.record.script.places import Place, Stack
 from ppo_doctor.record.script.ratios import ONE
 from ppo_doctor.record.script.steps import RatioSeen, Step
 from ppo_doctor.record.update import of_minibatches
@@ -67,6 +67,10 @@ class UpdateSeen:
     rollouts: tuple[frozenset[int], ...]
     #: whether its end was seen
     whole: bool = True
+    #: whether the first value that was no number is a standard deviation of a single one
+    of_one: bool = False
+    #: the line that leaves a loop around the optimizer step in its first iteration
+    left: Place | None = None
 
     def ratios(self) -> list[RatioSeen]:
         """Return the ratios of all minibatches."""
@@ -129,6 +133,8 @@ class UpdateSeen:
 def numbers_of(seen: UpdateSeen) -> dict[str, float]:
     """Return the metrics of an update."""
     numbers = _of_ratios(seen) | _of_steps(seen) | _of_samples(seen) | dict(seen.moved)
+    broken = any(not np.isfinite(numbers.get(name, 0.0)) for name in ("loss", "advantages_mean"))
+    numbers["deviation_of_one"] = float(seen.of_one and broken)
     shares = {
         "optimizer_params_matched": seen.matched,
         "weights_unheld": None if seen.matched is None else 1 - seen.matched,
@@ -212,6 +218,9 @@ def _of_steps(seen: UpdateSeen) -> dict[str, float]:
     gaps = [step.reference_gap for step in steps[:1] if step.reference_gap is not None]
     if gaps and seen.number > 1:
         numbers["reference_shared"] = float(max(gaps) <= ONE)
+    elif seen.number > 1 and seen.alias is not None and seen.alias.reference and steps[0].equal_at:
+        numbers["reference_shared"] = 1.0
+    numbers["loop_left_early"] = float(seen.left is not None)
     numbers["gradients_left_over"] = _share(steps[1:], lambda s: s.leftover)
     numbers["policy_gradient_cut"] = max(step.cut for step in steps)
     numbers["value_target_with_gradient"] = _share(steps, lambda s: s.value_target_graded)
@@ -334,18 +343,21 @@ def _told_apart(seen: UpdateSeen) -> bool:
     return seen.by_index or (len(rows) > 1 and len(set(rows.tolist())) * _per_step(seen) >= DISTINCT * len(rows))
 
 
-def temperature(seen: UpdateSeen) -> tuple[float, Stack] | None:
-    """Return the divisor of logits that only the passes without gradients have, 1 where both have the same."""
+def temperature(seen: UpdateSeen) -> tuple[float, Stack, int] | None:
+    """Return the divisor of logits that only the passes without gradients have, its line and the number of classes.
+
+    It is 1 where both have the same.
+    """
     inside = {key for step in seen.steps for key in step.divisors[True]}
     outside = {key: place for step in seen.steps for key, place in step.divisors[False].items()}
     sizes = {size for step in seen.steps for each in step.ratios for size in (step.logits,) if size}
     only = [
-        (divisor, place)
+        (divisor, place, size)
         for (size, divisor), place in outside.items()
         if (size, divisor) not in inside and size in sizes
     ]
     if not only:
-        return (1.0, ()) if outside or inside else None
+        return (1.0, (), 0) if outside or inside else None
     return only[0]
 
 

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from ppo_doctor.record.script.graph import MOST_NODES, leaves
 from ppo_doctor.record.script.indices import Made, taken_from
+from ppo_doctor.record.script.odd_values import OddValues, flat, readable
 from ppo_doctor.record.script.places import Stack
 from ppo_doctor.record.script.ring import LARGEST, numbers_of
 from ppo_doctor.record.script.steps import Inputs
@@ -39,7 +40,7 @@ VIEWS = frozenset(
      "from_numpy", "tensor", "split", "chunk", "transpose", "permute", "requires_grad_", "zeros_like", "zeros",
      "empty", "ones", "full", "masked_fill", "where", "numpy", "empty_like", "ones_like", "t", "view_as",
      "detach_", "expand_as", "unbind", "__setitem__", "copy_", "zero_", "FloatTensor", "broadcast_tensors",
-     "type", "squeeze_", "repeat", "tile", "nan_to_num")
+     "type", "squeeze_", "repeat", "tile", "nan_to_num", "new_empty", "empty_strided", "new_empty_strided", "resize_")
 )  # fmt: skip
 #: Operations by which data enter a network.
 _NETWORK = frozenset(
@@ -60,9 +61,9 @@ _NOT_KEPT = VIEWS | (_NETWORK - {"matmul", "__matmul__", "bmm", "mm", "einsum"})
      "scaled_dot_product_attention", "multi_head_attention_forward", "_transformer_encoder_layer_fwd", "randperm",
      "arange", "rsqrt", "cos", "sin", "triu", "tril")
 )  # fmt: skip
-#: Operations that never make a NaN of other numbers, infinite ones included.
-_NEVER_NAN = _PASSED_ON | frozenset(
-    ("tanh", "relu", "relu_", "sigmoid", "exp", "abs", "neg", "clamp", "clip", "min", "max", "minimum", "maximum",
+#: Operations that make finite numbers of finite ones.
+_KEEP_FINITE = _PASSED_ON | frozenset(
+    ("tanh", "relu", "relu_", "sigmoid", "abs", "neg", "clamp", "clip", "min", "max", "minimum", "maximum",
      "gather", "amax", "amin", "cummax", "leaky_relu", "elu", "softplus", "round", "floor", "ceil", "sort", "topk")
 )  # fmt: skip
 _SUBTRACT = frozenset(("sub", "__sub__", "__rsub__", "rsub", "subtract"))
@@ -82,6 +83,8 @@ COORDINATES, MOST_ROWS = 64, 1 << 15
 MOST_UNKNOWN = 1 << 16
 #: Into how many parts the memory is divided: the latest values, the steps to a minibatch, the sides of differences.
 SHARES = 4
+#: Lines of a step that normalise logits that are kept.
+MOST_SCORED = 64
 #: Entries after which dead references are dropped.
 MOST_KNOWN = 20_000
 _COEFFICIENTS = np.random.default_rng(20171).integers(1, 2**62, COORDINATES, dtype=np.int64) | 1
@@ -133,12 +136,15 @@ class Operations:
         self.frozen: dict[int, Tensor] = {}
         #: parameters that data enter by, known from the first training pass on
         self.entries: set[int] = set()
-        self.not_finite: Stack = ()
+        self.odd = OddValues()
+        #: the latest logits that were divided by a number
+        self._scaled = 0
 
     def new_step(self) -> None:
         """Forget what concerns one training pass only."""
         self._made.clear()
         self._cut.clear()
+        self.odd.new_step()
         for metadata, _ in self._operands_kept:
             metadata.pop("operands", None)
         self._operands_kept.clear()
@@ -164,18 +170,18 @@ class Operations:
         elif name in _SAMPLING and (fed or not graded):
             self._sampled()
         elif name in _DIVIDE and fed:
-            self._divided(args, graded)
+            self._divided(args, tensor, graded)
         elif name in _MODES:
             self._mode_of(name, args, kwargs, graded)
-        elif name in _NORMALISED and graded and args and isinstance(args[0], torch.Tensor) and args[0].dim():
-            self._session.step.logits = args[0].shape[-1]
+        elif name in _NORMALISED and args and isinstance(args[0], torch.Tensor) and args[0].dim():
+            self._normalised(args[0], graded)
         if args and isinstance(args[0], torch.nn.Parameter):
             self._parameter(name, args, kwargs, tensor, graded)
         if args and _is_column(tensor) and not tensor.requires_grad:
             self._shaped(name, args, tensor)
         if fed:
             self._remember(result)
-        if tensor.is_floating_point() and _readable(tensor) and tensor.numel():
+        if tensor.is_floating_point() and readable(tensor) and tensor.numel():
             self._value(name, args, kwargs, result, graded)
 
     def _sampled(self) -> None:
@@ -230,6 +236,11 @@ class Operations:
             found.append(Made(result, name, stack, args, tensor))
         return found
 
+    def detached_here(self, tensor: Tensor) -> Stack:
+        """Return the line of this training pass that detached a tensor, none if it was made in another way."""
+        made = self._made.get((tensor.data_ptr(), tensor.numel()))
+        return made[2] if made is not None and made[1] in _DETACH and made[3][0].requires_grad else ()
+
     def column(self, chain: list[tuple[str, Stack, tuple[Any, ...]]], factor: Tensor) -> Stack:
         """Return the line that gave a factor, or what it was made from, the shape of a column."""
         tensors = [factor, *(each for _, _, args in chain for each in args if isinstance(each, torch.Tensor))]
@@ -250,6 +261,10 @@ class Operations:
                         return True
         return False
 
+    def _is_log_prob(self, value: object) -> bool:
+        """Return whether a value may be log-probs: it comes from a network and has one number per sample or token."""
+        return isinstance(value, torch.Tensor) and value.numel() > 1 and self.from_network(value)
+
     def _remember(self, result: Any) -> None:  # noqa: ANN401
         for each in result if isinstance(result, list | tuple) else (result,):
             if isinstance(each, torch.Tensor) and not each.requires_grad and each.is_floating_point():
@@ -257,7 +272,7 @@ class Operations:
 
     def _enters(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], graded: bool) -> None:
         """Note the parameters of a network operation, and the data if they come from outside."""
-        weights = [each for each in _flat((*args[1:], *kwargs.values())) if isinstance(each, torch.Tensor)]
+        weights = [each for each in flat((*args[1:], *kwargs.values())) if isinstance(each, torch.Tensor)]
         parameters = [
             each for each in weights if isinstance(each, torch.nn.Parameter) or (each.requires_grad and each.is_leaf)
         ]
@@ -265,7 +280,7 @@ class Operations:
         if graded:
             self.ran.update((id(each), each) for each in parameters)
         data = args[0] if args else kwargs.get("input")
-        if not parameters or not isinstance(data, torch.Tensor) or data.dim() == 0 or not _readable(data):
+        if not parameters or not isinstance(data, torch.Tensor) or data.dim() == 0 or not readable(data):
             return
         weight, tokens = id(parameters[0]), not data.is_floating_point()
         if graded:
@@ -308,7 +323,17 @@ class Operations:
             step.dropout[graded] += 1
             step.dropout_place = self._stack() if graded else step.dropout_place
 
-    def _divided(self, args: tuple[Any, ...], graded: bool) -> None:
+    def _normalised(self, logits: Tensor, graded: bool) -> None:
+        """Note where a training pass normalises logits, and where another one does with divided ones."""
+        step = self._session.step
+        if graded:
+            step.logits = logits.shape[-1]
+            if len(step.scored) < MOST_SCORED:
+                step.scored.append((step.logits, self._stack()))
+        elif logits.data_ptr() == self._scaled and len(step.scaled) < MOST_SCORED:
+            step.scaled.update(self._stack())
+
+    def _divided(self, args: tuple[Any, ...], result: Tensor, graded: bool) -> None:
         """Note a division of logits by a number, as a temperature does."""
         if len(args) < 2 or not isinstance(args[0], torch.Tensor) or args[0].dim() == 0:
             return
@@ -317,6 +342,7 @@ class Operations:
             divisor = float(divisor)
         if isinstance(divisor, int | float) and not isinstance(divisor, bool) and divisor not in (0, 1):
             self._session.step.divisors[graded].setdefault((args[0].shape[-1], float(divisor)), self._stack())
+            self._scaled = result.data_ptr()
 
     def frozen_share(self) -> float | None:
         """Return the share of the weights in the policy's forward passes that require no gradient."""
@@ -351,15 +377,22 @@ class Operations:
             self._without_gradient(name, args, kwargs, tensor, stack)
             for part in result[1:] if name in _PARTING else ():
                 self._keep(name, args, part, stack)
-        new = not self.not_finite and name not in _NEVER_NAN and tensor.is_cpu
+        if kept and tensor.is_cpu and not tensor.requires_grad and (name == "mean" or name in _SUBTRACT):
+            self.odd.see_mean(args, tensor, stack, self._session.step)
+            if len(args) > 1 and not graded and all(map(self._is_log_prob, args[:2])):
+                self._session.step.compared(stack, equal=not tensor.any())
+        numbers = None
         if kept:
             numbers = numbers_of(tensor)
             self._session.ring.add(numbers, stack, self._session.steps, tensor.requires_grad)
-            new = new and math.isnan(np.dot(numbers, numbers))  # a sum of squares is NaN only if one of them is
-        elif new:
-            new = _has_nan(tensor)
-        if new and not any(map(_has_nan, _flat(args))):
-            self.not_finite = stack or self._session.places.stack(sys._getframe(2))
+        if not self.odd.not_finite and name not in _KEEP_FINITE and tensor.is_cpu:
+            # Cheap, and not finite if a value is not.
+            total = float(tensor.detach().sum() if numbers is None else np.dot(numbers, numbers))
+            if not math.isfinite(total):
+                stack = stack or self._session.places.stack(sys._getframe(2))
+                self.odd.see_not_finite(name, args, tensor, total, stack)
+        elif self.odd.any_infinite:
+            self.odd.see_passed_on(args, tensor)
 
     def _operands(self, name: str, args: tuple[Any, ...], node: Any) -> None:  # noqa: ANN401
         if len(args) < 2 or not all(isinstance(each, torch.Tensor) for each in args[:2]):
@@ -379,7 +412,7 @@ class Operations:
 
     def _cut_from(self, args: tuple[Any, ...]) -> Stack:
         """Return the line that detached what one of some values depends on, none if there is none."""
-        known = (self._cut.get(id(each)) for each in _flat(args) if isinstance(each, torch.Tensor))
+        known = (self._cut.get(id(each)) for each in flat(args) if isinstance(each, torch.Tensor))
         return next((cut[1] for cut in known if cut is not None and cut[0]() is not None), ())
 
     def _clamped(self, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any, stack: Stack) -> None:  # noqa: ANN401
@@ -403,7 +436,7 @@ class Operations:
             self._cut.setdefault(id(tensor), (weakref.ref(tensor), cut))
         key = tensor.data_ptr(), tensor.numel()
         if tensor.numel() <= LARGEST and key not in self._made:
-            inputs = tuple(map(_without_graph, _flat(args)))
+            inputs = tuple(map(_without_graph, flat(args)))
             self._made[key] = (tensor, name, stack, inputs)
             self._made_bytes += sum(map(_bytes, (tensor, *inputs)))
             while self._made_bytes > self._budget:  # the oldest go
@@ -436,13 +469,6 @@ def _is_column(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.dim() == 2 and value.shape[1] == 1
 
 
-def _flat(values: Any) -> list[Any]:  # noqa: ANN401
-    flat: list[Any] = []
-    for each in values:
-        flat.extend(each if isinstance(each, list | tuple) else (each,))
-    return flat
-
-
 def _first(result: Any) -> Tensor:  # noqa: ANN401
     if isinstance(result, list | tuple) and result and isinstance(result[0], torch.Tensor):
         return result[0]
@@ -458,23 +484,9 @@ def _without_graph(value: Any) -> Any:  # noqa: ANN401
 
 def _bytes(value: Any) -> int:  # noqa: ANN401
     """Return the size of the memory that a tensor keeps alive, 0 for other values."""
-    if isinstance(value, torch.Tensor) and _readable(value):
+    if isinstance(value, torch.Tensor) and readable(value):
         return int((value._base if value._is_view() else value).nbytes)
     return 0
-
-
-def _readable(tensor: Tensor) -> bool:
-    """Return whether a tensor has values in memory, one for each element."""
-    plain = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_meta
-    return plain and type(tensor) in (torch.Tensor, torch.nn.Parameter)
-
-
-def _has_nan(value: Any) -> bool:  # noqa: ANN401
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not _readable(value):
-        return False
-    value = value.detach()
-    # A sum is cheap, and no number if a value is none; it may also be none where infinities meet.
-    return math.isnan(value.sum()) and bool(torch.isnan(value).any())
 
 
 def _rows(data: Tensor, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -143,6 +144,7 @@ def variables(frame: FrameType) -> dict[str, Any]:
     return copied
 
 
+@lru_cache(maxsize=256)
 def parsed(file: str) -> ast.Module | None:
     """Return the syntax tree of a source file without running it, None if it cannot be parsed."""
     try:
@@ -199,14 +201,25 @@ def _number(node: ast.expr) -> float | None:
 
 
 def assignment_line(file: str, target: str, value: str) -> Place | None:
-    """Return the line that assigns one name or attribute to another (`old = policy`)."""
+    """Return the line that assigns one name or attribute to another (`old = policy`), maybe by a third name."""
     tree = parsed(file)
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Assign) and any(_name(each) == target for each in node.targets):
-            used = {_name(each) for each in ast.walk(node.value)}
-            if value in used:
-                return Place(file, node.lineno, "")
-    return None
+    pairs = [pair for node in ast.walk(tree) for pair in _assigned(node)] if tree is not None else []
+    given = [each for name, each in pairs if name == target]
+    given += [each for name, each in pairs if name in {each.id for each in given if isinstance(each, ast.Name)}]
+    direct = (each for each in given if value in {_name(part) for part in ast.walk(each)})
+    return next((Place(file, each.lineno, "") for each in direct), None)
+
+
+def _assigned(node: ast.AST) -> list[tuple[str, ast.expr]]:
+    """Return the names to which an assignment gives values, with the expressions of these."""
+    found: list[tuple[str, ast.expr]] = []
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            several = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            targets = target.elts if isinstance(target, ast.Tuple) and several else [target]
+            values = node.value.elts if isinstance(node.value, ast.Tuple) and several else [node.value]
+            found += [(_name(each), value) for each, value in zip(targets, values, strict=False)]
+    return found
 
 
 def rate_line(files: Iterable[str]) -> Place | None:
@@ -226,20 +239,3 @@ def _targets(node: ast.Assign | ast.AugAssign) -> list[ast.expr]:
 def _is_rate(target: ast.expr) -> bool:
     key = target.slice if isinstance(target, ast.Subscript) else None
     return isinstance(key, ast.Constant) and key.value == "lr"
-
-
-def loop_line(place: Place, outside: Iterable[int]) -> Place | None:
-    """Return the outermost loop around a line within its function that is not around any of some other lines."""
-    tree = parsed(place.file)
-    around: list[ast.stmt] = []
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _holds(node, place.line):
-            around = []
-        elif isinstance(node, ast.For | ast.While) and _holds(node, place.line):
-            around.append(node)
-    around = [node for node in around if not any(_holds(node, line) for line in outside)]
-    return Place(place.file, around[0].lineno, place.function) if around else None
-
-
-def _holds(node: ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)

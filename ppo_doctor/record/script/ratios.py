@@ -11,7 +11,7 @@ from ppo_doctor.record import measures
 from ppo_doctor.record.script.graph import LossGraph, RatioNodes, cuts, kind, leaves, saved, stack_of
 from ppo_doctor.record.script.mode import Operations, sign_changes
 from ppo_doctor.record.script.places import Stack
-from ppo_doctor.record.script.ring import bits_of
+from ppo_doctor.record.script.ring import numbers_of
 from ppo_doctor.record.script.steps import RatioSeen, Step
 from ppo_doctor.record.weights import same_memory
 
@@ -60,6 +60,7 @@ def _measure(seen: RatioSeen, session: Session, *, trace: bool) -> None:
         seen.same_memory = same_memory(new, old)
         if trace:
             seen.origin = session.ring.origin(old)
+        seen.detached = session.operations.detached_here(old)
     chain = session.operations.chain(nodes.factor)
     seen.sign = -1 if sign_changes(chain) % 2 else 1
     seen.made_by = tuple((name, stack) for name, stack, _ in chain)
@@ -177,7 +178,7 @@ def values_of(graph: LossGraph, found: list[RatioSeen], step: Step) -> None:
             continue
         samples = {each.nodes.values.numel() for each in found}
         if {side.numel() for side in sides} == samples and samples:
-            step.targets.append(bits_of(sides[1]).copy())
+            step.targets.append(numbers_of(sides[1]).view(np.int32).copy())
             if sides[0].shape == sides[1].shape:
                 step.value_errors = _per_sample(sides[1].detach().float() - sides[0].detach().float())
         shapes = [side.shape for side in sides]

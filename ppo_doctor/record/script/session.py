@@ -30,6 +30,7 @@ from ppo_doctor.record.script.options import WatchOptions
 from ppo_doctor.record.script.places import Place, Places, Stack
 from ppo_doctor.record.script.policy import PolicyWeights, gradient_norm, rate_of
 from ppo_doctor.record.script.ring import Ring
+from ppo_doctor.record.script.sample_lines import left_line
 from ppo_doctor.record.script.settings import passes_configured
 from ppo_doctor.record.script.steps import Step
 from ppo_doctor.record.script.updates import Rhythm, rhythm_of, starts
@@ -259,7 +260,7 @@ class Session:
         """Look for a second name of the policy where old log-probs are computed again, or are those of a reference."""
         if self.alias is not None or not self._window:
             return
-        again = self.update and self.step.reference_gap == 0
+        again = self.update and (self.step.reference_gap == 0 or bool(self.step.equal_at))
         for each in self._window[-1].ratios:
             again = again or (each.origin is not None and not each.origin.graded and each.origin.last >= self.steps - 1)
         if again:
@@ -285,7 +286,7 @@ class Session:
                 name == "clip" for name, _ in self._after_last_backward()
             )
             if self.observing:
-                self._check_gradients(held)
+                self.operations.odd.see_gradients(held, self.step)
                 self._movement.before_step(self.policy.weights.values() or held)
                 if self.step.grad_norm is None:
                     self.step.grad_norm = gradient_norm([p for p in held if id(p) in self.policy.weights] or held)
@@ -326,12 +327,6 @@ class Session:
         first = step.learning_rate == 0 and not self._idle_seen
         self._idle_seen = self._idle_seen or first
         return first
-
-    def _check_gradients(self, held: Sequence[Tensor]) -> None:
-        """Name the operation with an infinite derivative if gradients are the first to be no numbers."""
-        gradients = [p.grad for p in held if p.grad is not None]
-        if self.step.steep and not self.operations.not_finite and any(bool(torch.isnan(g).any()) for g in gradients):
-            self.operations.not_finite = self.step.steep
 
     def _know_policy(self, optimizer: Any, held: Sequence[Tensor]) -> None:  # noqa: ANN401
         """Determine the policy's parameters, on which the ratio depends, and whether the optimizer holds them."""
@@ -430,6 +425,8 @@ class Session:
             before=self._batch,
             rollouts=tuple(self._rollouts),
             whole=whole,
+            of_one=self.operations.odd.of_one,
+            left=left_line(steps, self.places),
         )
         numbers = numbers_of(seen)
         self._settings(steps)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,8 @@ class RatioSeen:
     largest: float | None = None
     origin: Origin | None = None
     same_memory: bool = False
+    #: the line that took the old log-probs from the new ones of this pass
+    detached: Stack = ()
     place: Stack = ()
     sign: int | None = None
     #: the operations that made the factor of the ratio in this training pass, the last first, with their frames
@@ -82,6 +86,8 @@ class Step:
     #: largest distance between the log-probs of a reference model and the old ones, and the line that subtracts them
     reference_gap: float | None = None
     reference_place: Stack = ()
+    #: where results of networks without gradients were subtracted that are all equal
+    equal_at: Stack = ()
     dropout: Counter[bool] = field(default_factory=Counter)
     dropout_place: Stack = ()
     #: modes of batch normalisation, by whether gradients are on
@@ -90,6 +96,12 @@ class Step:
     divisors: dict[bool, dict[tuple[int, float], Stack]] = field(default_factory=lambda: {True: {}, False: {}})
     #: size of the last dimension of logits that the training pass normalised
     logits: int | None = None
+    #: numbers of classes and where the training pass normalised logits; frames of others that normalise divided ones
+    scored: list[tuple[int, Stack]] = field(default_factory=list)
+    scaled: set[tuple[CodeType, int]] = field(default_factory=set)
+    #: where values minus their mean were all 0, and whether each was its own mean
+    zeroed: Stack = ()
+    zeroed_alone: bool = False
     learning_rate: float | None = None
     grad_norm: float | None = None
     #: the largest norm that clipping lets through
@@ -119,6 +131,11 @@ class Step:
         for each in self.ratios:
             each.nodes.release()
             each.gradient = None
+
+    def compared(self, stack: Stack, *, equal: bool) -> None:
+        """Note a difference of two results of networks; with adapters one network gives both."""
+        if equal and "peft" not in sys.modules:
+            self.equal_at = self.equal_at or stack
 
     def mark(self, used: set[tuple[int, int]]) -> None:
         """Tell the data that a loss depends on from those of other passes with gradients on, such as a rollout."""

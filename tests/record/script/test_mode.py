@@ -112,13 +112,13 @@ def test_the_first_operation_that_makes_a_number_not_one_is_named(session):
     values.log()  # the first
     (values.log() + 1).exp()  # a later one
     torch.tensor([float("nan")]) * 2
-    assert "the first" in text_of(session, session.operations.not_finite)
+    assert "the first" in text_of(session, session.operations.odd.not_finite)
 
 
 def test_nan_from_outside_is_named_where_it_enters(session):
     rewards = torch.as_tensor(np.array([1.0, np.nan]))  # outside
     (rewards * 2).exp()
-    assert "outside" in text_of(session, session.operations.not_finite)
+    assert "outside" in text_of(session, session.operations.odd.not_finite)
 
 
 def test_clamps_with_and_without_gradient_are_told_apart(session):

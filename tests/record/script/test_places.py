@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ppo_doctor.record.script.places import LEVELS, Place, Places, assignment_line, constant_line, loop_line, rate_line
+from ppo_doctor.record.script.places import LEVELS, Places, assignment_line, constant_line, rate_line
 
 SCRIPT = """
 def inner(back):
@@ -101,11 +101,6 @@ train(clipping=0.7)
 other = 0.8
 old_policy = policy
 group["lr"] = 0.01
-for update in range(3):
-    batch = 1
-    for epoch in range(2):
-        for minibatch in range(2):
-            step()
 """
 
 
@@ -126,13 +121,11 @@ def test_no_line_is_named_for_a_value_under_another_name(source):
     assert constant_line([source], 0.8, re.compile("clip|eps")) is None
 
 
-def test_lines_of_assignments_and_loops_are_found(source):
+def test_lines_of_assignments_are_found(source):
     lines = SETTINGS.splitlines()
     assert lines[assignment_line(source, "old_policy", "policy").line - 1] == "old_policy = policy"
     assert assignment_line(source, "policy", "old_policy") is None
     assert lines[rate_line([source]).line - 1] == 'group["lr"] = 0.01'
-    loop = loop_line(Place(source, len(lines), ""), outside=[lines.index("    batch = 1") + 1])
-    assert "epoch" in lines[loop.line - 1]
 
 
 def test_a_file_that_does_not_parse_has_no_lines(tmp_path):

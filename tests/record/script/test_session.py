@@ -39,6 +39,12 @@ CLIPPED_LATE = """            optimizer.step()
             torch.nn.utils.clip_grad_norm_([weights, bias, critic], 1.0)  # here"""
 FAULTS = {
     "old log-probs per minibatch": Fault(((OLD, RECOMPUTED),), "repeated_ratio_dev", 0, 1e-6),
+    "old log-probs out of the same pass": Fault(
+        ((OLD, "before = new.detach()  # here\n            ratio = (new - before).exp()"),),
+        "repeated_ratio_dev",
+        0,
+        1e-6,
+    ),
     "old log-probs per epoch": Fault((("n_epochs):\n", PER_EPOCH),), "epoch_start_ratio_dev", 0, 1e-6),
     "old log-probs with gradient": Fault(
         ((OLD, "before = log_prob(obs[rows], actions[rows])  # here\n            ratio = (new - before).exp()"),),
@@ -88,16 +94,25 @@ FAULTS = {
     ),
     "learning rate 0": Fault((("lr=0.3)", "lr=0.0)  # here"),), "learning_rate", 0, 0),
     "one epoch of two": Fault(
+        (("            optimizer.step()", "            optimizer.step()\n        break  # here"),), "passes", 1, 1
+    ),
+    "a break in any case": Fault(
+        (("            optimizer.step()", "            optimizer.step()\n        break  # here"),),
+        "loop_left_early",
+        1,
+        1,
+    ),
+    "one iterator for all epochs": Fault(
         (
-            ("n_epochs):", "n_epochs):  # here"),
-            ("            optimizer.step()", "            optimizer.step()\n        break"),
+            ("    for epoch in", "    minibatches = iter(torch.randperm(32).split(16))  # here\n    for epoch in"),
+            ("torch.randperm(32).split(16):", "minibatches:"),
         ),
         "passes",
         1,
         1,
     ),
     "the same minibatch each time": Fault(
-        (("new = log_prob(obs[rows], actions[rows])", f"rows = torch.arange(16)\n            {NEW}  # here"),),
+        (("new = log_prob(obs[rows], actions[rows])", f"rows = torch.arange(16)  # here\n            {NEW}"),),
         "minibatches_alike",
         1,
         1,
@@ -105,7 +120,7 @@ FAULTS = {
     "sampling temperature": Fault(
         (
             ("torch.softmax(obs @ weights + bias, -1)", "torch.softmax((obs @ weights + bias) / 2.0, -1)"),
-            (", 1)[:, 0]\n", ", 1)[:, 0]  # here\n"),
+            ("gather(1, actions[:, None])[:, 0]", "gather(1, actions[:, None])[:, 0]  # here"),
         ),
         "sampling_temperature",
         2,
@@ -221,11 +236,10 @@ OLDER = (
     (
         "    for epoch in",
         "    batches.append((obs, actions, old, advantages, returns))\n"
-        "    obs, actions, old, advantages, returns = batches[0]\n    for epoch in",
+        "    obs, actions, old, advantages, returns = batches[0]  # here\n    for epoch in",
     ),
-    (NEW, f"{NEW}  # here"),
 )
-SAME = (("obs = torch.randn(32, 4)", "obs = obs if update else torch.randn(32, 4)"), (NEW, f"{NEW}  # here"))
+SAME = (("obs = torch.randn(32, 4)", "obs = obs if update else torch.randn(32, 4)  # here"),)
 HALF = (
     ("(0.5 * torch.randn(4, 3))", "((0.5 * torch.randn(4, 3)).bfloat16())"),
     ("obs @ weights + bias, -1).gather", "obs @ weights.float() + bias, -1).gather"),
@@ -249,6 +263,39 @@ def test_faults_of_numbers_and_samples_are_measured(tmp_path, changes, metric, u
     seen = observed(text, tmp_path, updates)
     assert seen.values(metric) == values
     assert [seen.places[metric]["line"]] == marked_lines(text)
+
+
+SHARED = (
+    ("    return torch.log_softmax(obs @ weights + bias, -1)", "    return torch.log_softmax(net(obs), -1)"),
+    ("n_epochs = 2\n", "n_epochs = 2\nref = net  # here\n"),
+    ("critic = ", "net = torch.nn.Linear(4, 3)\nweights, bias = net.weight, net.bias\ncritic = "),
+    ("torch.softmax(obs @ weights + bias, -1)", "torch.softmax(net(obs), -1)"),
+    (
+        "        advantages = torch.randn(32)",
+        "        gap = old - torch.log_softmax(ref(obs), -1).gather(1, actions[:, None])[:, 0]\n"
+        "        advantages = torch.randn(32) - gap",
+    ),
+)
+
+
+@pytest.mark.parametrize(("copied", "values"), [(False, [1]), (True, [])])
+def test_a_reference_in_the_rollout_that_is_the_policy_is_seen(tmp_path, copied, values):
+    text = changed(*SHARED)
+    text = text.replace("ref = net ", "import copy; ref = copy.deepcopy(net) ") if copied else text
+    seen = observed(text, tmp_path, 2)
+    assert seen.values("reference_shared") == values
+    assert copied or [seen.places["reference_shared"]["line"]] == marked_lines(text)
+
+
+def test_where_the_surrogate_joins_the_loss_is_named_too(tmp_path):
+    seen = observed(changed(("loss = -surrogate.mean()", "loss = surrogate.mean()")), tmp_path, 2)
+    assert "0.5 * value_loss" in seen.places["policy_pull"]["also"][0]["text"]
+
+
+def test_where_advantages_became_0_is_named(tmp_path):
+    zero = "        rewards = torch.ones(32)  # here\n        advantages = rewards - rewards.mean()"
+    text = changed(("        advantages = torch.randn(32)", zero))
+    assert [observed(text, tmp_path, 2).places["advantages_std"]["line"]] == marked_lines(text)
 
 
 def test_a_loss_without_a_ratio_is_unseen(tmp_path):

@@ -1,0 +1,99 @@
+"""Note odd values among the results of operations: not finite, or 0 after their mean was subtracted."""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ppo_doctor.record.script.places import Stack
+
+if TYPE_CHECKING:
+    from ppo_doctor.record.script.steps import Step
+
+Tensor = Any
+
+#: Means that are kept.
+MOST_MEANS = 16
+
+
+class OddValues:
+    """Where values first were no numbers or infinite, and where all values were equal to their mean."""
+
+    def __init__(self) -> None:
+        #: where the first value that is not a number came from, and the infinite ones of which it is made
+        self.not_finite: Stack = ()
+        self.infinite: Stack = ()
+        #: whether it is the standard deviation of a single value
+        self.of_one = False
+        #: memory of infinite values of this step → where they came from
+        self._infinite: dict[int, Stack] = {}
+        self._means: collections.deque[Tensor] = collections.deque(maxlen=MOST_MEANS)
+
+    def new_step(self) -> None:
+        """Forget the values of one training pass."""
+        self._infinite.clear()
+        self._means.clear()
+
+    def see_mean(self, args: tuple[Any, ...], result: Tensor, stack: Stack, step: Step) -> None:
+        """Note a mean, or a difference of values and their mean that is 0 for all of them."""
+        pair = args[:2] if len(args) > 1 and all(isinstance(each, torch.Tensor) for each in args[:2]) else ()
+        if not pair:
+            self._means.append(result)
+            return
+        pointer = pair[1].data_ptr() if readable(pair[1]) else 0
+        mean = any(each.data_ptr() == pointer for each in self._means)
+        if mean and not step.zeroed and result.numel() > 1 and not result.any():
+            step.zeroed, step.zeroed_alone = stack, pair[0].numel() == pair[1].numel()
+
+    def see_not_finite(self, name: str, args: tuple[Any, ...], result: Tensor, total: float, stack: Stack) -> None:
+        """Note a result whose sum is not finite, which may also be so where infinities meet."""
+        inputs = [each for each in flat(args) if isinstance(each, torch.Tensor) and readable(each)]
+        source = self._source(inputs)
+        if not math.isnan(total) or not has_nan(result):
+            self._infinite[result.data_ptr()] = source or stack
+        elif not any(map(has_nan, inputs)):
+            self.not_finite, self.infinite = stack, source
+            finite = all(bool(torch.isfinite(each.detach()).all()) for each in inputs)
+            self.of_one = name in ("std", "var") and finite
+
+    def see_gradients(self, weights: Sequence[Tensor], step: Step) -> None:
+        """Note an operation with an infinite derivative if gradients are the first to be no numbers."""
+        if step.steep and not self.not_finite and any(p.grad is not None and has_nan(p.grad) for p in weights):
+            self.not_finite = step.steep
+
+    @property
+    def any_infinite(self) -> bool:
+        """Return whether this step has infinite values, and no result yet that is not a number."""
+        return bool(self._infinite) and not self.not_finite
+
+    def see_passed_on(self, args: tuple[Any, ...], result: Tensor) -> None:
+        """Note infinite values that an operation passes on."""
+        source = self._source([each for each in flat(args) if isinstance(each, torch.Tensor) and readable(each)])
+        if source:
+            self._infinite.setdefault(result.data_ptr(), source)
+
+    def _source(self, inputs: list[Tensor]) -> Stack:
+        return next((self._infinite[p] for each in inputs if (p := each.data_ptr()) in self._infinite), ())
+
+
+def flat(values: Any) -> list[Any]:  # noqa: ANN401
+    """Return values with those in lists and tuples among them."""
+    found: list[Any] = []
+    for each in values:
+        found.extend(each if isinstance(each, list | tuple) else (each,))
+    return found
+
+
+def readable(tensor: Tensor) -> bool:
+    """Return whether a tensor has values in memory, one for each element."""
+    plain = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_meta
+    return plain and type(tensor) in (torch.Tensor, torch.nn.Parameter)
+
+
+def has_nan(value: Tensor) -> bool:
+    """Return whether a readable tensor holds a value that is not a number."""
+    return value.is_floating_point() and bool(torch.isnan(value.detach()).any())
