@@ -14,8 +14,9 @@ import torch
 from torch._C._functorch import peek_interpreter_stack
 from torch.overrides import TorchFunctionMode
 
+from ppo_doctor.record.script import normalised
 from ppo_doctor.record.script.graph import MOST_NODES, leaves
-from ppo_doctor.record.script.places import Stack
+from ppo_doctor.record.script.places import DEEP, Stack
 from ppo_doctor.record.script.ring import LARGEST, bits_of
 from ppo_doctor.record.script.steps import Inputs
 
@@ -113,6 +114,10 @@ class Operations:
         self.initialised: dict[int, tuple[int, Stack]] = {}
         #: frozen parameter → the line that froze it
         self.frozen_by: dict[int, Stack] = {}
+        #: the latest line that unfroze a parameter
+        self.thawed_at: Stack = ()
+        #: a trained layer that gets its data from layers that run without gradients
+        self.fed_at: Stack = ()
         #: line that detaches a tensor → the parameters that this cuts off
         self.detached: dict[Stack, set[int]] = {}
         self.cast_at: Stack = ()
@@ -188,12 +193,21 @@ class Operations:
         """Note what happens to a parameter: initialised, frozen, or cast to a short format."""
         if not args or type(args[0]) is torch.Tensor or not isinstance(args[0], torch.nn.Parameter):
             return
-        if name == "requires_grad_" and kwargs.get("requires_grad", args[1] if len(args) > 1 else True) is False:
-            self.frozen_by.setdefault(id(args[0]), self._stack())
+        if name == "requires_grad_":
+            self._frozen(args[0], kwargs.get("requires_grad", args[1] if len(args) > 1 else True))
         elif name == "to" and result.dtype in (torch.bfloat16, torch.float16):
-            self.cast_at = self._stack()
-        elif name.endswith("_") and not graded:
-            self.initialised.setdefault(id(args[0]), (len(self._session.policy.optimizers()), self._stack()))
+            if self._session.places.own(self.cast_at) is None:
+                self.cast_at = self._stack()
+        elif name.endswith("_") and not graded and id(args[0]) not in self.initialised:
+            stack = self._session.places.stack(sys._getframe(2), DEEP)
+            self.initialised[id(args[0])] = (len(self._session.policy.optimizers()), stack)
+
+    def _frozen(self, parameter: Tensor, trained: object) -> None:
+        """Note the line that froze or unfroze a parameter."""
+        if trained is False and id(parameter) not in self.frozen_by:
+            self.frozen_by[id(parameter)] = self._session.places.stack(sys._getframe(3))
+        elif trained is True and self.frozen_by.pop(id(parameter), None):
+            self.thawed_at = self._session.places.stack(sys._getframe(3))
 
     def from_network(self, tensor: Tensor) -> bool:
         """Return whether a tensor was computed from parameters, not from stored data."""
@@ -259,17 +273,23 @@ class Operations:
                 return
             if self._from_network_without_gradient(data):
                 return
+            if self.from_network(data):
+                self.fed_at = self.fed_at or self._session.places.stack(sys._getframe(3))
             self.entries.add(weight)
         elif weight not in self.entries and self.from_network(data) and (self.entries or data.numel() > MOST_UNKNOWN):
             return
         stack = self._session.places.stack(sys._getframe(3))
         rows = _rows(data, name)
-        chosen, batch = _index(self.chain(data), len(rows)) if graded else (None, 0)
-        taken = (indexed([(each, made) for each, made, _ in self.chain(data)]) or stack) if graded else ()
+        chain = self.chain(data) if graded else []
+        chosen, batch = _index(chain, len(rows))
+        taken = (indexed([(each, made) for each, made, _ in chain]) or stack) if graded else ()
         memory = (data.data_ptr(), data.numel())
         width = int(data.shape[-1])
         inputs = Inputs(weight, rows, graded, stack, tokens, width, memory, taken, chosen, batch)
-        self._session.step.inputs.append(inputs)
+        step = self._session.step
+        if graded and not tokens and not step.normalised_at and normalised.differs(step, inputs):
+            step.normalised_at = normalised.changed_at(chain, stack, self._session)
+        step.inputs.append(inputs)
 
     def _from_network_without_gradient(self, data: Tensor) -> bool:
         """Return whether data of a trained layer come from layers that are frozen or detached in this pass."""
@@ -291,7 +311,9 @@ class Operations:
         rate = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
         if kwargs.get("training", args[2] if len(args) > 2 else True) and rate:
             step.dropout[graded] += 1
-            step.dropout_place = self._stack() if graded else step.dropout_place
+            step.dropout_rates.add(rate)
+            if graded and not step.dropout_place:
+                step.dropout_place = self._session.places.stack(sys._getframe(2), DEEP)
 
     def _divided(self, args: tuple[Any, ...], graded: bool) -> None:
         """Note a division of logits by a number, as a temperature does."""
@@ -315,8 +337,8 @@ class Operations:
         return frozen or next((stack for stack, cut in self.detached.items() if cut & ungraded), ())
 
     def _property(self, func: Any, args: tuple[Any, ...]) -> None:  # noqa: ANN401
-        if func == torch.Tensor.requires_grad.__set__ and len(args) > 1 and args[1] is False:  # type: ignore[attr-defined, unused-ignore]
-            self.frozen_by.setdefault(id(args[0]), self._stack())
+        if func == torch.Tensor.requires_grad.__set__ and len(args) > 1:  # type: ignore[attr-defined, unused-ignore]
+            self._frozen(args[0], args[1])
 
     def _value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, graded: bool) -> None:
         """Note a floating-point result: where it was computed, and whether it is the first that is not a number."""

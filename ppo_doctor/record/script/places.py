@@ -6,9 +6,9 @@ import ast
 import inspect
 import linecache
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -17,8 +17,8 @@ from typing import Any
 LONGEST = 200
 #: Library frames between a call into torch and the user's code up to which the user's line is named.
 LEVELS = 5
-#: Frames of a stack that are kept.
-DEEPEST = 8
+#: Frames of a stack that are kept; of one for a rare event.
+DEEPEST, DEEP = 8, 40
 #: Code and line of frames, the innermost first.
 Stack = tuple[tuple[CodeType, int], ...]
 #: Library frames from which on a call from the top of a script is not named, and the functions at the top.
@@ -95,10 +95,10 @@ class Places:
         own = [each for each in stack if self._kind(each[0].co_filename) == _OWN] or list(stack[:1])
         return Place(own[0][0].co_filename, own[0][1], own[0][0].co_name) if own else None
 
-    def outermost(self, stack: Stack) -> Place | None:
-        """Return the outermost of the user's lines in a stack."""
-        own = [each for each in stack if self._kind(each[0].co_filename) == _OWN]
-        return Place(own[-1][0].co_filename, own[-1][1], own[-1][0].co_name) if own else None
+    def own(self, stack: Stack) -> Place | None:
+        """Return the user's line that `resolve` names, None if it names a library's."""
+        place = self.resolve(stack)
+        return place if place is not None and self._kind(place.file) == _OWN else None
 
     def own_frames(self, frame: FrameType | None) -> list[FrameType]:
         """Return the frames of user and library code, innermost first."""
@@ -143,6 +143,7 @@ def variables(frame: FrameType) -> dict[str, Any]:
     return copied
 
 
+@lru_cache(maxsize=64)
 def parsed(file: str) -> ast.Module | None:
     """Return the syntax tree of a source file without running it, None if it cannot be parsed."""
     try:
@@ -151,81 +152,20 @@ def parsed(file: str) -> ast.Module | None:
         return None
 
 
-def constant_line(files: Iterable[str], value: float, names: re.Pattern[str]) -> Place | None:
-    """Return the line where a setting of such a name is given this number: an assignment, argument or default."""
-    for file in files:
-        tree = parsed(file)
-        if tree is None:
-            continue
-        for node in ast.walk(tree):
-            for name, given in _given(node):
-                if names.search(name) and _number(given) == value:
-                    return Place(file, given.lineno, "")
-    return None
-
-
-def _given(node: ast.AST) -> list[tuple[str, ast.expr]]:
-    """Return the names that a node gives values, with the expressions of these."""
-    if isinstance(node, ast.Assign):
-        return [(_name(target), node.value) for target in node.targets]
-    if isinstance(node, ast.AnnAssign) and node.value is not None:
-        return [(_name(node.target), node.value)]
-    if isinstance(node, ast.Call):
-        named = [(keyword.arg or "", keyword.value) for keyword in node.keywords]
-        option = node.args[0] if node.args else None
-        if isinstance(option, ast.Constant) and isinstance(option.value, str):
-            named = [(option.value if name == "default" else name, value) for name, value in named]
-        return named + [(_name(node.func), value) for value in node.args]
-    if isinstance(node, ast.FunctionDef):
-        names = [argument.arg for argument in node.args.args]
-        return list(zip(names[len(names) - len(node.args.defaults) :], node.args.defaults, strict=True))
-    if isinstance(node, ast.Dict):
-        keys = [key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else "" for key in node.keys]
-        return list(zip(keys, node.values, strict=True))
-    return []
-
-
-def _name(node: ast.AST) -> str:
+def name_of(node: ast.AST) -> str:
+    """Return the name of a variable, or the last name of an attribute."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
-def _number(node: ast.expr) -> float | None:
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        number = _number(node.operand)
-        return None if number is None else -number
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-        return float(node.value)
-    return None
 
 
 def assignment_line(file: str, target: str, value: str) -> Place | None:
     """Return the line that assigns one name or attribute to another (`old = policy`)."""
     tree = parsed(file)
     for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Assign) and any(_name(each) == target for each in node.targets):
-            used = {_name(each) for each in ast.walk(node.value)}
+        if isinstance(node, ast.Assign) and any(name_of(each) == target for each in node.targets):
+            used = {name_of(each) for each in ast.walk(node.value)}
             if value in used:
                 return Place(file, node.lineno, "")
     return None
-
-
-def rate_line(files: Iterable[str]) -> Place | None:
-    """Return the line that assigns a learning rate of an optimizer (`group["lr"] = …`)."""
-    for file in files:
-        tree = parsed(file)
-        for node in ast.walk(tree) if tree is not None else ():
-            if isinstance(node, ast.Assign | ast.AugAssign) and any(map(_is_rate, _targets(node))):
-                return Place(file, node.lineno, "")
-    return None
-
-
-def _targets(node: ast.Assign | ast.AugAssign) -> list[ast.expr]:
-    return node.targets if isinstance(node, ast.Assign) else [node.target]
-
-
-def _is_rate(target: ast.expr) -> bool:
-    key = target.slice if isinstance(target, ast.Subscript) else None
-    return isinstance(key, ast.Constant) and key.value == "lr"
 
 
 def loop_line(place: Place, outside: Iterable[int]) -> Place | None:

@@ -67,6 +67,10 @@ class Ring:
         self._calls = self._calls[keep:]
         self._end -= offset
 
+    def stacks(self) -> set[Stack]:
+        """Return the frames of all remembered calls."""
+        return {stack for stack, _, _ in self._calls}
+
     def clear(self) -> None:
         """Forget everything."""
         self._end, self._starts, self._calls = 0, array.array("q"), []

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ppo_doctor.record.script.places import LEVELS, Place, Places, assignment_line, constant_line, loop_line, rate_line
+from ppo_doctor.record.script.places import LEVELS, Place, Places, assignment_line, loop_line
 
 SCRIPT = """
 def inner(back):
