@@ -175,7 +175,7 @@ def _train(session: Session, original: Callable[..., Any]) -> Callable[..., Any]
         result = original(*args, **kwargs)
         frame = sys._getframe(1)
         if frame.f_code.co_filename != torchs and getattr(result, "training", False):
-            session.call(session.layers.set_to_training, frame)
+            session.call(session.layers.set_to_training, result, frame)
         return result
 
     return ours

@@ -268,9 +268,10 @@ class Operations:
         if not parameters or not isinstance(data, torch.Tensor) or data.dim() == 0 or not _readable(data):
             return
         weight, tokens = id(parameters[0]), not data.is_floating_point()
+        graded = graded and parameters[0].requires_grad  # of frozen layers, a pass is one without gradients
+        if data.requires_grad and torch.is_grad_enabled():
+            return
         if graded:
-            if data.requires_grad or not parameters[0].requires_grad:
-                return
             if self._from_network_without_gradient(data):
                 return
             if self.from_network(data):
@@ -288,7 +289,7 @@ class Operations:
         inputs = Inputs(weight, rows, graded, stack, tokens, width, memory, taken, chosen, batch)
         step = self._session.step
         if graded and not tokens and not step.normalised_at and normalised.differs(step, inputs):
-            step.normalised_at = normalised.changed_at(chain, stack, self._session)
+            step.normalised_at = normalised.changed_at(data, chain, stack, self._session)
         step.inputs.append(inputs)
 
     def _from_network_without_gradient(self, data: Tensor) -> bool:

@@ -25,7 +25,8 @@ def add_mode_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     modes = [set().union(*(step.batch_norm[kind] for step in seen.steps)) for kind in (True, False)]
     if any(modes):
         names = ("modes_differ", FIRST) if all(modes) and modes[0] != modes[1] else ("modes_differ",)
-        lines.add(names, session.layers.training_at, "changed")
+        for each in session.layers.training_at(seen.policy)[:1]:
+            lines.add(names, each, "changed")
         lines.add(names, session.layers.norm_at, "built", deep=True)
     _add_normalisation(lines, seen, session)
 
@@ -36,8 +37,9 @@ def _add_dropout(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     dropped = next(step.dropout_place for step in seen.steps if step.dropout_place)
     names = ("dropout_active", FIRST)
     only_training = not any(step.dropout[False] for step in seen.steps)
-    if only_training:
-        lines.add(names, layers.training_at, "changed")
+    training_at = layers.training_at(seen.policy)
+    for each in training_at[:only_training]:
+        lines.add(names, each, "changed")
     kept_on = [each for each in set_to(files, False, (), _DROPOUT) if "disable" in each.name]
     rates = {rate for step in seen.steps for rate in step.dropout_rates}
     given = [each for rate in rates for each in set_to(files, rate, (), _DROPOUT)]
@@ -45,10 +47,12 @@ def _add_dropout(lines: Lines, seen: UpdateSeen, session: Session) -> None:
         lines.add(names, each.place, "set")
     made = session.places.innermost(layers.dropout_at)
     if made is not None and session.places.is_own(made.file):
-        lines.add(names, layers.dropout_at, "built", deep=True)
-        for place in assigned_before(made, names_at(made))[:1]:
+        by_library = made.file != layers.dropout_at[0][0].co_filename
+        for place in assigned_before(made, names_at(made))[:by_library]:
             lines.add(names, place, "set")
-    lines.add(names, layers.training_at, "changed")
+        lines.add(names, layers.dropout_at, "built", deep=True)
+    for each in training_at:
+        lines.add(names, each, "changed")
     lines.add(names, dropped, "used", deep=True)
 
 

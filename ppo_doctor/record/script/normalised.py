@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 #: Share of the inputs trained on from which on the rollout has seen them.
 SEEN = 0.5
-#: Largest statistic of normalisation.
-LARGEST_STATISTIC = 1 << 12
 _ARITHMETIC = frozenset(
     ("sub", "__sub__", "subtract", "div", "__truediv__", "true_divide", "__div__", "mul", "__mul__", "add", "__add__")
 )
@@ -30,24 +28,32 @@ def differs(step: Step, entered: Inputs) -> bool:
     return bool(rollout) and float(np.isin(entered.rows, np.concatenate(rollout)).mean()) < SEEN
 
 
-def changed_at(chain: Chain, call: Stack, session: Session) -> Stack:
+def changed_at(data: Any, chain: Chain, call: Stack, session: Session) -> Stack:  # noqa: ANN401 - a tensor
     """Return the frames that normalised the data of a network call anew, else that made the statistics for it."""
     steps = [each for each in chain if each[0] in _ARITHMETIC]
-    if not steps:
+    origin = None if steps else session.ring.origin(data)
+    stack = steps[0][1] if steps else origin.stack if origin is not None else ()
+    if not stack:
         return ()
-    stack = steps[0][1]
     path = _leaves(stack, call)
     if path and not any(path[0] in each and each[each.index(path[0]) :] != path for each in session.ring.stacks()):
         return path
     shared = next((frame for frame in stack if frame in call), None)
     for _, _, args in steps:
         for operand in args:
-            if not hasattr(operand, "numel") or operand.requires_grad or operand.numel() > LARGEST_STATISTIC:
+            if not hasattr(operand, "numel") or operand.requires_grad or operand.numel() > data.shape[-1]:
                 continue
             origin = session.ring.origin(operand)
             if origin is not None and shared not in origin.stack:
                 return origin.stack
-    return stack
+    return session.ring.latest(lambda each: _same_class(each, stack)) or stack
+
+
+def _same_class(stack: Stack, other: Stack) -> bool:
+    """Return whether another method of the class that the innermost frame of some is in made a call."""
+    (code, _), (ours, _) = stack[0] if stack else other[0], other[0]
+    owner, _, name = ours.co_qualname.rpartition(".")
+    return bool(owner) and code.co_filename == ours.co_filename and code.co_qualname.startswith(f"{owner}.") and code.co_name != name
 
 
 def _leaves(stack: Stack, call: Stack) -> Stack:

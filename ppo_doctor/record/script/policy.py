@@ -23,6 +23,7 @@ class PolicyWeights:
         self._steppers: set[int] = set()
         self._made: dict[int, tuple[weakref.ref[Any], Stack]] = {}
         self._held_ever: set[int] = set()
+        self._stepped: set[int] = set()
         self._with_gradient: set[int] = set()
 
     def made(self, optimizer: Any, stack: Stack) -> None:  # noqa: ANN401
@@ -38,6 +39,12 @@ class PolicyWeights:
     def steps(self, optimizer: Any, has_loss: bool) -> bool:  # noqa: ANN401
         """Return whether a step of an optimizer is one of the policy; any is while no optimizer is known to hold it."""
         return id(optimizer) in self._steppers if self._steppers else has_loss
+
+    def steps_first(self, optimizer: Any) -> bool:  # noqa: ANN401
+        """Return whether an optimizer steps for the first time."""
+        first = id(optimizer) not in self._stepped
+        self._stepped.add(id(optimizer))
+        return first
 
     def note_gradients(self, held: Iterable[Tensor]) -> None:
         """Note which parameters have a gradient before a step."""

@@ -12,6 +12,7 @@ from ppo_doctor.record.script.sources import (
     calls_of,
     come_from,
     functions_given,
+    horizons,
     names_at,
     names_in,
     rates_assigned,
@@ -53,15 +54,18 @@ def add_rate_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
 def _add_schedule(lines: Lines, names: tuple[str, ...], session: Session) -> None:
     """Add the line that steps a schedule at each step, the function that computes its rates, and where it was made."""
     schedules = session.schedules
-    stepped = session.places.own(schedules.stepped_at)
-    if schedules.each_step and stepped is not None:
+    direct = session.places.own(schedules.stepped_at[:1])
+    if schedules.each_step and direct is not None:
         lines.add(names, schedules.stepped_at, "changed")
     for code in schedules.functions():
         if session.places.is_own(code.co_filename):
-            lines.add(names, Place(code.co_filename, code.co_firstlineno, code.co_name), "computed")
+            place = Place(code.co_filename, code.co_firstlineno, code.co_name)
+            for each in horizons(session.own_files(), place)[:1]:
+                lines.add(names, each, "set")
+            lines.add(names, place, "computed")
             break
     lines.add(names, schedules.built_at(), "built", deep=True)
-    lines.add(names, stepped, "changed")
+    lines.add(names, direct, "changed")
 
 
 def _add_assigned(lines: Lines, names: tuple[str, ...], session: Session) -> None:
@@ -72,7 +76,7 @@ def _add_assigned(lines: Lines, names: tuple[str, ...], session: Session) -> Non
     files = session.own_files()
     for place, value in rates_assigned(files)[:1]:
         calls = [each for each in calls_of(files, place.function) if place.function not in ("", "main")]
-        if session.schedules.each_step and calls:
+        if session.schedules.varied and calls:
             lines.add(names, calls[0], "called")
         for each in assigned_before(place, names_in([value]))[:1]:
             lines.add(names, each, "computed")

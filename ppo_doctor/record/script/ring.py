@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import bisect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,10 @@ class Ring:
     def stacks(self) -> set[Stack]:
         """Return the frames of all remembered calls."""
         return {stack for stack, _, _ in self._calls}
+
+    def latest(self, wanted: Callable[[Stack], bool]) -> Stack:
+        """Return the frames of the latest call that are wanted, none if there are none."""
+        return next((stack for stack, _, _ in reversed(self._calls) if wanted(stack)), ())
 
     def clear(self) -> None:
         """Forget everything."""

@@ -24,8 +24,8 @@ class Schedules:
         self._places = places
         self._made: list[tuple[weakref.ref[Any], Stack]] = []
         self.stepped_at: Stack = ()
-        #: whether a schedule is stepped, or another rate assigned, once per optimizer step
-        self.each_step = False
+        #: whether a schedule is stepped at each optimizer step, and whether a rate changes in the course of an update
+        self.each_step = self.varied = False
 
     def created(self, schedule: Any, frame: FrameType) -> None:  # noqa: ANN401
         """Remember a schedule and the line that made it."""
@@ -37,7 +37,8 @@ class Schedules:
         self.stepped_at = next((stack for stack in calls if stack), self.stepped_at)
         later = len(steps) - 1
         often = later > 0 and sum(map(bool, calls[1:])) >= EACH * later
-        self.each_step = self.each_step or often or len({step.learning_rate for step in steps}) > 2
+        self.each_step = self.each_step or often
+        self.varied = self.varied or len({step.learning_rate for step in steps}) > 2
 
     def built_at(self) -> Stack:
         """Return the frames that made the latest schedule."""

@@ -291,11 +291,12 @@ class Session:
         self.step = Step(self.steps)
         self.operations.new_step()
         self._ratio_seen = self._ratio_seen or bool(step.ratios)
-        self._idle = 0 if step.ratios or step.dead_clamps else self._idle + self.observing
+        first = self.policy.steps_first(optimizer)  # after a warm start with another, say
+        self._idle = 0 if first or step.ratios or step.dead_clamps else self._idle + self.observing
         if self.observing:
             self._window.append(step)
             self._divide()
-        elif (self.steps >= self._next or self._is_idle(step)) and not self.done:
+        elif (self.steps >= self._next or self._is_idle(step) or first) and not self.done:
             self._observe()
             self._whole = False
         elif self._mode is not None:

@@ -13,7 +13,7 @@ from ppo_doctor.record.script.frozen_lines import add_frozen_lines
 from ppo_doctor.record.script.mode_lines import add_mode_lines
 from ppo_doctor.record.script.places import Stack
 from ppo_doctor.record.script.rate_lines import add_rate_lines
-from ppo_doctor.record.script.sources import come_from, is_used_as, names_at, passed_on, set_to
+from ppo_doctor.record.script.sources import come_from, names_at, passed_on, set_to, used_as
 
 if TYPE_CHECKING:
     from ppo_doctor.record.script.lines import Lines
@@ -59,8 +59,9 @@ def _add_setting(
         place = session.places.own(acting)
         used = come_from(files, names_at(place)) if place is not None else ()
         given = set_to(files, value, used, fits)[:2]
-        passed = [each.place for first in given[:1] for each in passed_on(files, first.name, fits)]
-        for each in [*passed, place] if given and is_used_as(files, given[0].name, _OTHER) else ():
+        others = [each for first in given[:1] for each in used_as(files, first.name, _OTHER)] if fits is _CLIP else []
+        passed = [each for first in given[:1] for each in passed_on(files, first.name, fits) if each not in others]
+        for each in [*passed, place] if others else ():
             lines.add(names, each, "used")
         for first in given:
             lines.add(names, first.place, "set")

@@ -18,6 +18,7 @@ ROUNDS = 3
 #: Relative difference of two spellings of one number.
 ROUNDING = 1e-3
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+_LENGTH = re.compile(r"(?i)step|total|iter|update|horizon|epoch")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -183,17 +184,18 @@ def set_to(files: tuple[str, ...], value: Literal, used: Collection[str], names:
     return [each for rank, each in sorted(ranks, key=lambda pair: pair[0]) if rank < 2]
 
 
-def passed_on(files: tuple[str, ...], name: str, names: re.Pattern[str]) -> list[Given]:
+def passed_on(files: tuple[str, ...], name: str, names: re.Pattern[str]) -> list[Place]:
     """Return where a name of one kind is given what another name holds: `clip_range=args.eps`."""
-    return [each for each in givens(files) if names.search(each.name) and _reads(each.value) == name]
+    return [each.place for each in givens(files) if names.search(each.name) and _reads(each.value) == name]
 
 
 def _reads(node: ast.expr) -> str:
     return _plain(_text(node.slice) if isinstance(node, ast.Subscript) else name_of(node))
 
 
-def is_used_as(files: tuple[str, ...], name: str, purpose: re.Pattern[str]) -> bool:
-    """Return whether a name is in the arguments of a call, or the value of a keyword, of a certain name."""
+def used_as(files: tuple[str, ...], name: str, purpose: re.Pattern[str]) -> list[Place]:
+    """Return where a name is in the arguments of a call, or the value of a keyword, of a certain name."""
+    found = []
     for file in files:
         for node in _nodes(file):
             if isinstance(node, ast.Call) and purpose.search(name_of(node.func)):
@@ -202,9 +204,9 @@ def is_used_as(files: tuple[str, ...], name: str, purpose: re.Pattern[str]) -> b
                 inner = [node.value]
             else:
                 continue
-            if name in names_in(inner):
-                return True
-    return False
+            reads = (each for outer in inner for each in ast.walk(outer) if isinstance(each, ast.expr))
+            found += [Place(file, each.lineno, "") for each in reads if _reads(each) == name]
+    return found
 
 
 def holds(node: ast.AST, line: int) -> bool:
@@ -278,6 +280,15 @@ def functions_given(files: tuple[str, ...], names: re.Pattern[str]) -> list[Plac
             ends = [node.lineno for node in ast.walk(function) if isinstance(node, ast.Return)]
             found.append(Place(file, max(ends, default=function.lineno), function.name))
     return found
+
+
+def horizons(files: tuple[str, ...], place: Place) -> list[Place]:
+    """Return the lines that give a length of training to a parameter that a function computes rates from."""
+    function = function_at(place)
+    names = {name for name in names_in([function] if function is not None else []) if _LENGTH.search(name)}
+    parameters = {name for file in files for _, several in _parameters(file) for name in several}
+    given = [each for each in givens(files) if each.name in names & parameters]
+    return [each.place for each in given if _reads(each.value) != each.name and literal(each.value) is None]
 
 
 def without_gradient_before(place: Place) -> Place | None:
