@@ -206,7 +206,8 @@ class Operations:
         """Note the line that froze or unfroze a parameter."""
         if trained is False and id(parameter) not in self.frozen_by:
             self.frozen_by[id(parameter)] = self._session.places.stack(sys._getframe(3))
-        elif trained is True and self.frozen_by.pop(id(parameter), None):
+        elif trained is True and id(parameter) in self.frozen_by:
+            del self.frozen_by[id(parameter)]
             self.thawed_at = self._session.places.stack(sys._getframe(3))
 
     def from_network(self, tensor: Tensor) -> bool:

@@ -43,8 +43,8 @@ def _add_dropout(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     kept_on = [each for each in set_to(files, False, (), _DROPOUT) if "disable" in each.name]
     rates = {rate for step in seen.steps for rate in step.dropout_rates}
     given = [each for rate in rates for each in set_to(files, rate, (), _DROPOUT)]
-    for each in [*kept_on[:1], *given[:1]]:
-        lines.add(names, each.place, "set")
+    for setting in [*kept_on[:1], *given[:1]]:
+        lines.add(names, setting.place, "set")
     made = session.places.innermost(layers.dropout_at)
     if made is not None and session.places.is_own(made.file):
         by_library = made.file != layers.dropout_at[0][0].co_filename

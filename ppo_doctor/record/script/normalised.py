@@ -51,9 +51,12 @@ def changed_at(data: Any, chain: Chain, call: Stack, session: Session) -> Stack:
 
 def _same_class(stack: Stack, other: Stack) -> bool:
     """Return whether another method of the class that the innermost frame of some is in made a call."""
-    (code, _), (ours, _) = stack[0] if stack else other[0], other[0]
+    if not stack:
+        return False
+    code, ours = stack[0][0], other[0][0]
     owner, _, name = ours.co_qualname.rpartition(".")
-    return bool(owner) and code.co_filename == ours.co_filename and code.co_qualname.startswith(f"{owner}.") and code.co_name != name
+    in_class = code.co_filename == ours.co_filename and code.co_qualname.rpartition(".")[0] == owner
+    return bool(owner) and in_class and code.co_name != name
 
 
 def _leaves(stack: Stack, call: Stack) -> Stack:

@@ -55,15 +55,16 @@ def _add_schedule(lines: Lines, names: tuple[str, ...], session: Session) -> Non
     """Add the line that steps a schedule at each step, the function that computes its rates, and where it was made."""
     schedules = session.schedules
     direct = session.places.own(schedules.stepped_at[:1])
+    codes = [code for code in schedules.functions() if session.places.is_own(code.co_filename)]
+    functions = [Place(code.co_filename, code.co_firstlineno, code.co_name) for code in codes[:1]]
+    lengths = [each for place in functions for each in horizons(session.own_files(), place)][:1]
+    for each in lengths:
+        if "step" in each.name.lower():  # a length in steps is to be counted in them
+            lines.add(names, each.place, "set")
     if schedules.each_step and direct is not None:
         lines.add(names, schedules.stepped_at, "changed")
-    for code in schedules.functions():
-        if session.places.is_own(code.co_filename):
-            place = Place(code.co_filename, code.co_firstlineno, code.co_name)
-            for each in horizons(session.own_files(), place)[:1]:
-                lines.add(names, each, "set")
-            lines.add(names, place, "computed")
-            break
+    for place in (*(each.place for each in lengths), *functions):
+        lines.add(names, place, "computed")
     lines.add(names, schedules.built_at(), "built", deep=True)
     lines.add(names, direct, "changed")
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ppo_doctor.record.script.frozen_lines import add_frozen_lines
 from ppo_doctor.record.script.graph import stack_of
 from ppo_doctor.record.script.metrics import UpdateSeen
-from ppo_doctor.record.script.frozen_lines import add_frozen_lines
 from ppo_doctor.record.script.mode_lines import add_mode_lines
 from ppo_doctor.record.script.places import Stack
 from ppo_doctor.record.script.rate_lines import add_rate_lines

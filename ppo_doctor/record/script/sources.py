@@ -107,7 +107,7 @@ def _arguments(node: ast.Call) -> list[tuple[str, ast.expr]]:
 
 def _options(elements: list[ast.expr]) -> list[tuple[str, ast.expr]]:
     """Return the options of a command line in a list: `["--lr", "0.1"]`, `["--lr=0.1"]`."""
-    found = []
+    found: list[tuple[str, ast.expr]] = []
     for n, each in enumerate(elements):
         name, joined, text = _text(each).partition("=")
         if name.startswith("--") and joined:
@@ -248,8 +248,8 @@ def calls_of(files: tuple[str, ...], function: str) -> list[Place]:
 
 def mentions(files: tuple[str, ...], name: str) -> list[Place]:
     """Return the lines that use a name, apart from imports."""
-    nodes = ((file, node) for file in files for node in _nodes(file))
-    return [Place(file, node.lineno, "") for file, node in nodes if isinstance(node, ast.expr) and name_of(node) == name]
+    nodes = ((file, node) for file in files for node in _nodes(file) if isinstance(node, ast.expr))
+    return [Place(file, node.lineno, "") for file, node in nodes if name_of(node) == name]
 
 
 def rates_assigned(files: tuple[str, ...]) -> list[tuple[Place, ast.expr]]:
@@ -282,13 +282,16 @@ def functions_given(files: tuple[str, ...], names: re.Pattern[str]) -> list[Plac
     return found
 
 
-def horizons(files: tuple[str, ...], place: Place) -> list[Place]:
-    """Return the lines that give a length of training to a parameter that a function computes rates from."""
-    function = function_at(place)
-    names = {name for name in names_in([function] if function is not None else []) if _LENGTH.search(name)}
-    parameters = {name for file in files for _, several in _parameters(file) for name in several}
-    given = [each for each in givens(files) if each.name in names & parameters]
-    return [each.place for each in given if _reads(each.value) != each.name and literal(each.value) is None]
+def horizons(files: tuple[str, ...], place: Place) -> list[Given]:
+    """Return where lengths of training that a function at a line computes rates from are computed or passed to it."""
+    starts = (node for node in _nodes(place.file) if isinstance(node, _SCOPES) and node.lineno == place.line)
+    function = next(starts, None)
+    if function is None:
+        return []
+    names = {name for name in names_in([function]) if _LENGTH.search(name)}
+    given = [each for each in givens(files) if each.name in names and _reads(each.value) != each.name]
+    outside = [each for each in given if each.place.file != place.file or not holds(function, each.place.line)]
+    return [each for each in outside if not isinstance(each.value, ast.Constant)]
 
 
 def without_gradient_before(place: Place) -> Place | None:
