@@ -191,16 +191,17 @@ class Operations:
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor, graded: bool
     ) -> None:
         """Note what happens to a parameter: initialised, frozen, or cast to a short format."""
-        if not args or type(args[0]) is torch.Tensor or not isinstance(args[0], torch.nn.Parameter):
+        subject = args[0] if args else kwargs.get("tensor")  # functions of torch.nn.init are told by name
+        if type(subject) is torch.Tensor or not isinstance(subject, torch.nn.Parameter):
             return
         if name == "requires_grad_":
-            self._frozen(args[0], kwargs.get("requires_grad", args[1] if len(args) > 1 else True))
+            self._frozen(subject, kwargs.get("requires_grad", args[1] if len(args) > 1 else True))
         elif name == "to" and result.dtype in (torch.bfloat16, torch.float16):
             if self._session.places.own(self.cast_at) is None:
                 self.cast_at = self._stack()
-        elif name.endswith("_") and not graded and id(args[0]) not in self.initialised:
+        elif name.endswith("_") and not (graded and args) and id(subject) not in self.initialised:
             stack = self._session.places.stack(sys._getframe(2), DEEP)
-            self.initialised[id(args[0])] = (len(self._session.policy.optimizers()), stack)
+            self.initialised[id(subject)] = (len(self._session.policy.optimizers()), stack)
 
     def _frozen(self, parameter: Tensor, trained: object) -> None:
         """Note the line that froze or unfroze a parameter."""

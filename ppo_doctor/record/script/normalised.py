@@ -35,9 +35,10 @@ def changed_at(data: Any, chain: Chain, call: Stack, session: Session) -> Stack:
     stack = steps[0][1] if steps else origin.stack if origin is not None else ()
     if not stack:
         return ()
-    path = _leaves(stack, call)
-    if path and not any(path[0] in each and each[each.index(path[0]) :] != path for each in session.ring.stacks()):
-        return path
+    known = session.ring.stacks()
+    for path in (_leaves(each, call) for each in (*(step[1] for step in steps), stack)):
+        if path and all(_goes_on_as(each, path) for each in known if path[0] in each):
+            return path
     shared = next((frame for frame in stack if frame in call), None)
     for _, _, args in steps:
         for operand in args:
@@ -56,11 +57,18 @@ def _same_class(stack: Stack, other: Stack) -> bool:
     code, ours = stack[0][0], other[0][0]
     owner, _, name = ours.co_qualname.rpartition(".")
     in_class = code.co_filename == ours.co_filename and code.co_qualname.rpartition(".")[0] == owner
-    return bool(owner) and in_class and code.co_name != name
+    return bool(owner) and in_class and code.co_name not in (name, "__init__")
 
 
 def _leaves(stack: Stack, call: Stack) -> Stack:
     """Return the frames from the outermost that is not on the path of a call on, none if no function is in both."""
-    apart = [n for n, frame in enumerate(stack) if frame not in call]
+    shared = next((n for n, frame in enumerate(stack) if frame in call), len(stack))
     functions = {code for code, _ in call}
-    return stack[apart[-1] :] if apart and stack[apart[-1]][0] in functions else ()
+    apart = [n for n in range(shared) if stack[n][0] in functions]
+    return stack[apart[-1] :] if apart else ()
+
+
+def _goes_on_as(stack: Stack, path: Stack) -> bool:
+    """Return whether the frames further out are those of a path, as far as they are kept."""
+    outer = stack[stack.index(path[0]) :]
+    return all(ours == other for ours, other in zip(outer, path, strict=False))

@@ -85,8 +85,9 @@ class Places:
 
     def apart(self, stack: Stack, other: Stack) -> Place | None:
         """Return the user's line at which a call leaves the path of another: the outermost that only its stack has."""
-        for code, line in reversed(stack):
-            if (code, line) not in other and self._kind(code.co_filename) == _OWN:
+        shared = next((n for n, frame in enumerate(stack) if frame in other), len(stack))
+        for code, line in reversed(stack[:shared]):
+            if self._kind(code.co_filename) == _OWN:
                 return Place(code.co_filename, line, code.co_name)
         return self.resolve(stack)
 
@@ -143,7 +144,7 @@ def variables(frame: FrameType) -> dict[str, Any]:
     return copied
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def parsed(file: str) -> ast.Module | None:
     """Return the syntax tree of a source file without running it, None if it cannot be parsed."""
     try:

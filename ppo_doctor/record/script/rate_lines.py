@@ -10,11 +10,9 @@ from ppo_doctor.record.script.places import Place
 from ppo_doctor.record.script.sources import (
     assigned_before,
     calls_of,
-    come_from,
     functions_given,
     horizons,
-    names_at,
-    names_in,
+    passed_at,
     rates_assigned,
     set_to,
 )
@@ -43,7 +41,7 @@ def add_rate_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     creation = session.places.innermost(made)
     rate = seen.steps[-1].learning_rate if len(rates) == 1 else None
     if creation is not None and rate is not None:
-        used = names_at(creation) & {name for name in come_from(files, {"lr", "learning_rate"}) if _RATE.search(name)}
+        used = passed_at(creation, ("lr", "learning_rate"))
         for each in assigned_before(creation, used)[:1]:
             lines.add(names, each, "set")
         for given in set_to(files, rate, used, _RATE)[:1]:
@@ -75,11 +73,11 @@ def _add_assigned(lines: Lines, names: tuple[str, ...], session: Session) -> Non
     If it changes from step to step, the line that calls the function with the assignment is first.
     """
     files = session.own_files()
-    for place, value in rates_assigned(files)[:1]:
+    for place, read in rates_assigned(files)[:1]:
         calls = [each for each in calls_of(files, place.function) if place.function not in ("", "main")]
         if session.schedules.varied and calls:
             lines.add(names, calls[0], "called")
-        for each in assigned_before(place, names_in([value]))[:1]:
+        for each in assigned_before(place, read)[:1]:
             lines.add(names, each, "computed")
         lines.add(names, place, "changed")
         for each in calls[:2]:

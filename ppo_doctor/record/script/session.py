@@ -51,6 +51,8 @@ TRACED = 12
 FRAMES = 6
 #: Backward passes with a ratio in which settings are looked for.
 LOOKS = 3
+#: Most source files that are searched for settings.
+FILES = 64
 
 
 class Stopped(SystemExit):
@@ -453,7 +455,7 @@ class Session:
     def own_files(self) -> tuple[str, ...]:
         """Return the user's source files that are loaded."""
         files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-        return tuple(dict.fromkeys([self.options.script, *(f for f in files if f and self.places.is_own(f))]))
+        return tuple(dict.fromkeys([self.options.script, *(f for f in files if f and self.places.is_own(f))]))[:FILES]
 
     def _bounded(self) -> None:
         """Let go when as much as was asked for has been observed."""

@@ -25,11 +25,17 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An expression that a name is given: by assignment, as a key, an option, an argument or its default."""
+    """What a name is given: by assignment, as a key, an option, an argument or its default.
+
+    `reads` is the name of a variable or of a called function that it is given, `names` are all in the expression.
+    """
 
     name: str
-    value: ast.expr
     place: Place
+    value: Literal | None
+    reads: str
+    names: frozenset[str]
+    kind: type[ast.expr]
 
 
 @lru_cache(maxsize=8)
@@ -40,8 +46,14 @@ def givens(files: tuple[str, ...]) -> tuple[Given, ...]:
     for file in files:
         for node in _nodes(file):
             named = [*_given(node), *_positional(node, parameters)]
-            found += [Given(_plain(name), value, Place(file, value.lineno, "")) for name, value in named if name]
+            found += [_of(name, value, file) for name, value in named if name]
     return tuple(found)
+
+
+def _of(name: str, value: ast.expr, file: str) -> Given:
+    reads = _reads(value.func if isinstance(value, ast.Call) else value)
+    place = Place(file, value.lineno, "")
+    return Given(_plain(name), place, literal(value), reads, frozenset(names_in([value])), type(value))
 
 
 def _nodes(file: str) -> Iterator[ast.AST]:
@@ -168,31 +180,39 @@ def names_at(place: Place) -> set[str]:
     return names_in(calls or statements[-1:])
 
 
+def passed_at(place: Place, keywords: Collection[str]) -> frozenset[str]:
+    """Return the names in a keyword argument of the call that begins at a line."""
+    calls = [node for node in _nodes(place.file) if isinstance(node, ast.Call) and node.lineno == place.line]
+    passed = [each.value for call in calls for each in call.keywords if each.arg in keywords]
+    return frozenset(names_in(passed))
+
+
 def come_from(files: tuple[str, ...], names: Collection[str]) -> set[str]:
     """Return names with those that they are computed from, over a few assignments and calls."""
     found = set(names)
     for _ in range(ROUNDS):
-        found |= names_in(each.value for each in givens(files) if each.name in found)
+        found |= set().union(*(each.names for each in givens(files) if each.name in found))
     return found
 
 
 def set_to(files: tuple[str, ...], value: Literal, used: Collection[str], names: re.Pattern[str]) -> list[Given]:
     """Return where names get a value: first those that are used and that fit, then used ones, then those that fit."""
     wanted = float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    same = [each for each in givens(files) if _same(literal(each.value), wanted)]
+    same = [each for each in givens(files) if _same(each.value, wanted)]
     ranks = [((each.name not in used) * 2 - (names.search(each.name) is not None), each) for each in same]
     return [each for rank, each in sorted(ranks, key=lambda pair: pair[0]) if rank < 2]
 
 
 def passed_on(files: tuple[str, ...], name: str, names: re.Pattern[str]) -> list[Place]:
     """Return where a name of one kind is given what another name holds: `clip_range=args.eps`."""
-    return [each.place for each in givens(files) if names.search(each.name) and _reads(each.value) == name]
+    return [each.place for each in givens(files) if names.search(each.name) and each.reads == name]
 
 
 def _reads(node: ast.expr) -> str:
     return _plain(_text(node.slice) if isinstance(node, ast.Subscript) else name_of(node))
 
 
+@lru_cache(maxsize=32)
 def used_as(files: tuple[str, ...], name: str, purpose: re.Pattern[str]) -> list[Place]:
     """Return where a name is in the arguments of a call, or the value of a keyword, of a certain name."""
     found = []
@@ -233,6 +253,7 @@ def assigned_before(place: Place, names: Collection[str]) -> list[Place]:
     return sorted(found, key=lambda each: -each.line)
 
 
+@lru_cache(maxsize=32)
 def calls_of(files: tuple[str, ...], function: str) -> list[Place]:
     """Return the lines that call a function of this name; those in most loops of their function first."""
     found = []
@@ -246,14 +267,16 @@ def calls_of(files: tuple[str, ...], function: str) -> list[Place]:
     return [place for _, place in sorted(found, key=lambda pair: -pair[0])]
 
 
+@lru_cache(maxsize=32)
 def mentions(files: tuple[str, ...], name: str) -> list[Place]:
     """Return the lines that use a name, apart from imports."""
     nodes = ((file, node) for file in files for node in _nodes(file) if isinstance(node, ast.expr))
     return [Place(file, node.lineno, "") for file, node in nodes if name_of(node) == name]
 
 
-def rates_assigned(files: tuple[str, ...]) -> list[tuple[Place, ast.expr]]:
-    """Return the lines that assign a learning rate of an optimizer (`group["lr"] = …`), with what they assign."""
+@lru_cache(maxsize=32)
+def rates_assigned(files: tuple[str, ...]) -> list[tuple[Place, set[str]]]:
+    """Return the lines that assign a learning rate of an optimizer (`group["lr"] = …`), with the names they read."""
     found = []
     for file in files:
         for node in _nodes(file):
@@ -261,22 +284,24 @@ def rates_assigned(files: tuple[str, ...]) -> list[tuple[Place, ast.expr]]:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 if any(isinstance(each, ast.Subscript) and _text(each.slice) == "lr" for each in targets):
                     function = function_at(Place(file, node.lineno, ""))
-                    found.append((Place(file, node.lineno, getattr(function, "name", "")), node.value))
+                    found.append((Place(file, node.lineno, getattr(function, "name", "")), names_in([node.value])))
     return found
 
 
+@lru_cache(maxsize=32)
 def functions_given(files: tuple[str, ...], names: re.Pattern[str]) -> list[Place]:
     """Return the lines of functions that an argument of such a name is: where they return, or are called."""
-    functions = {node.name: (file, node) for file in files for node in _nodes(file) if isinstance(node, _Function)}
+    functions = {
+        _plain(node.name): (file, node) for file in files for node in _nodes(file) if isinstance(node, _Function)
+    }
     found = []
     for each in givens(files):
         if not names.search(each.name):
             continue
-        if isinstance(each.value, ast.Lambda):
+        if each.kind is ast.Lambda:
             found.append(each.place)
-        value = each.value.func if isinstance(each.value, ast.Call) else each.value
-        if name_of(value) in functions:
-            file, function = functions[name_of(value)]
+        elif each.reads in functions:
+            file, function = functions[each.reads]
             ends = [node.lineno for node in ast.walk(function) if isinstance(node, ast.Return)]
             found.append(Place(file, max(ends, default=function.lineno), function.name))
     return found
@@ -289,9 +314,9 @@ def horizons(files: tuple[str, ...], place: Place) -> list[Given]:
     if function is None:
         return []
     names = {name for name in names_in([function]) if _LENGTH.search(name)}
-    given = [each for each in givens(files) if each.name in names and _reads(each.value) != each.name]
+    given = [each for each in givens(files) if each.name in names and each.reads != each.name]
     outside = [each for each in given if each.place.file != place.file or not holds(function, each.place.line)]
-    return [each for each in outside if not isinstance(each.value, ast.Constant)]
+    return [each for each in outside if each.kind is not ast.Constant]
 
 
 def without_gradient_before(place: Place) -> Place | None:
