@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppo_doctor.record.script.places import Stack
+from ppo_doctor.record.script.places import Stack, meets
 
 if TYPE_CHECKING:
     from ppo_doctor.record.script.session import Session
@@ -37,7 +37,7 @@ def changed_at(data: Any, chain: Chain, call: Stack, session: Session) -> Stack:
         return ()
     known = session.ring.stacks()
     for path in (_leaves(each, call) for each in (*(step[1] for step in steps), stack)):
-        if path and all(_goes_on_as(each, path) for each in known if path[0] in each):
+        if path and all(meets(path, each) == 0 for each in known if path[0] in each):
             return path
     shared = next((frame for frame in stack if frame in call), None)
     for _, _, args in steps:
@@ -62,13 +62,6 @@ def _same_class(stack: Stack, other: Stack) -> bool:
 
 def _leaves(stack: Stack, call: Stack) -> Stack:
     """Return the frames from the outermost that is not on the path of a call on, none if no function is in both."""
-    shared = next((n for n, frame in enumerate(stack) if frame in call), len(stack))
     functions = {code for code, _ in call}
-    apart = [n for n in range(shared) if stack[n][0] in functions]
+    apart = [n for n in range(meets(stack, call)) if stack[n][0] in functions]
     return stack[apart[-1] :] if apart else ()
-
-
-def _goes_on_as(stack: Stack, path: Stack) -> bool:
-    """Return whether the frames further out are those of a path, as far as they are kept."""
-    outer = stack[stack.index(path[0]) :]
-    return all(ours == other for ours, other in zip(outer, path, strict=False))

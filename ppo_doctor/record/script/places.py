@@ -85,8 +85,7 @@ class Places:
 
     def apart(self, stack: Stack, other: Stack) -> Place | None:
         """Return the user's line at which a call leaves the path of another: the outermost that only its stack has."""
-        shared = next((n for n, frame in enumerate(stack) if frame in other), len(stack))
-        for code, line in reversed(stack[:shared]):
+        for code, line in reversed(stack[: meets(stack, other)]):
             if self._kind(code.co_filename) == _OWN:
                 return Place(code.co_filename, line, code.co_name)
         return self.resolve(stack)
@@ -127,6 +126,14 @@ class Places:
         if real.startswith(self._folder) and not any(part in real for part in _NOT_OWN):
             return _OWN
         return _LIBRARY
+
+
+def meets(stack: Stack, other: Stack) -> int:
+    """Return the first frame from which on two stacks are the same, as far as both are kept; all if there is none."""
+    for n, frame in enumerate(stack):
+        if frame in other and all(a == b for a, b in zip(stack[n:], other[other.index(frame) :], strict=False)):
+            return n
+    return len(stack)
 
 
 def variables(frame: FrameType) -> dict[str, Any]:
