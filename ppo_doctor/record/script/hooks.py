@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.jit._builtins import _register_builtin
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from ppo_doctor.record.script.schedules import SCHEDULED
 
 if TYPE_CHECKING:
     from ppo_doctor.record.script.session import Session
@@ -37,7 +41,12 @@ class Hooks:
                 self._around(module, name, after=_clipped(session))
         self._around(torch.nn.Module, "load_state_dict", after=_event(session, "load_state_dict"))
         self._around(Optimizer, "__init__", after=_created(session.optimizer_created))
-        self._around(LRScheduler, "__init__", after=_created(session.scheduler_created))
+        self._around(LRScheduler, "__init__", after=_created(session.schedules.created))
+        for schedule in (LRScheduler, *LRScheduler.__subclasses__()):
+            self._around(schedule, "step", after=_event(session, SCHEDULED))
+        self._around(_DropoutNd, "__init__", after=_created(session.layers.dropout_created))
+        self._around(_NormBase, "__init__", after=_created(session.layers.norm_created))
+        self._replace(torch.nn.Module, "train", lambda original: _train(session, original))
         self._replace(torch, "compile", lambda original: _compile(session, original))
         self._replace(torch.overrides, "has_torch_function", lambda original: _has_torch_function(session, original))
         if hasattr(os, "register_at_fork"):
@@ -155,6 +164,21 @@ def _event(session: Session, name: str) -> Callable[..., None]:
         session.event(name, frame)
 
     return after
+
+
+def _train(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `Module.train` that tells of calls from outside torch, which calls it for each part of a module again."""
+    torchs = torch.nn.Module.train.__code__.co_filename
+
+    @functools.wraps(original)
+    def ours(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        result = original(*args, **kwargs)
+        frame = sys._getframe(1)
+        if frame.f_code.co_filename != torchs and getattr(result, "training", False):
+            session.call(session.layers.set_to_training, result, frame)
+        return result
+
+    return ours
 
 
 def _created(note: Callable[[Any, FrameType], None]) -> Callable[..., None]:

@@ -34,9 +34,15 @@ class Lines:
         self._found: dict[str, list[Place]] = {}
         self._callers: dict[str, list[Place]] = {}
 
-    def add(self, names: str | Iterable[str], line: Place | Stack | None, role: str = "") -> None:
-        """Add a line to those of one or several metrics; the first that is added to a metric is its main one."""
-        place = self._places.resolve(line) if isinstance(line, tuple) else line
+    def add(
+        self, names: str | Iterable[str], line: Place | Stack | None, role: str = "", *, deep: bool = False
+    ) -> None:
+        """Add a line to those of one or several metrics; the first that is added to a metric is its main one.
+
+        Of frames, the user's innermost line is added however many of a library are further in if `deep` is True.
+        """
+        resolve = self._places.innermost if deep else self._places.resolve
+        place = resolve(line) if isinstance(line, tuple) else line
         if place is None:
             return
         place = replace(place, role=role)
@@ -63,9 +69,9 @@ def places_of(seen: UpdateSeen, session: Session) -> dict[str, tuple[Place, ...]
     lines = Lines(session.places)
     _add_not_finite(lines, session)
     _add_loss_lines(lines, seen, session)
+    add_setting_lines(lines, seen, session)
     _add_old_log_prob_lines(lines, seen, session)
     _add_step_lines(lines, seen, session)
-    add_setting_lines(lines, seen, session)
     add_sample_lines(lines, seen, session)
     return lines.all()
 
@@ -155,15 +161,13 @@ def _graded_place(each: RatioSeen, session: Session) -> Place | None:
 
 def _add_step_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     """Add the lines of backward passes, of clipping, and of what has no gradient."""
-    steps, operations = seen.steps, session.operations
+    steps = seen.steps
     lines.add("gradients_left_over", next((step.backward_place for step in steps if step.backward_place), None))
     clips = ((place, step) for step in steps for name, place in step.events if name == "clip")
     lines.add("clip_after_step", next((place for place, step in clips if clipped_early(step)), None))
     lines.add("ratio_without_gradient", next((p for step in steps for p in step.dead_clamps), None))
     lines.add("clip_unused", next((p for step in steps for p in step.unused_clamps), None))
-    lines.add("weights_without_gradient", operations.cut_off(session.policy.ungraded(operations.ran_ever)) or None)
     lines.add("policy_gradient_cut", next((s.cut_at for s in steps if s.cut_at), None), "computed")
-    lines.add("weights_frozen", operations.cut_off(set(operations.frozen)) or None)
     lines.add("reference_shared", assigned(seen, session), "set")
     lines.add("reference_shared", next((s.reference_place for s in steps if s.reference_place), None))
     lines.add("reference_shared", steps[0].equal_at or None)

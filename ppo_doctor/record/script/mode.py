@@ -14,10 +14,11 @@ import torch
 from torch._C._functorch import peek_interpreter_stack
 from torch.overrides import TorchFunctionMode
 
+from ppo_doctor.record.script import normalised
 from ppo_doctor.record.script.graph import MOST_NODES, leaves
 from ppo_doctor.record.script.indices import Made, taken_from
 from ppo_doctor.record.script.odd_values import OddValues, flat, readable
-from ppo_doctor.record.script.places import Stack
+from ppo_doctor.record.script.places import DEEP, Stack
 from ppo_doctor.record.script.ring import LARGEST, numbers_of
 from ppo_doctor.record.script.steps import Inputs
 
@@ -123,6 +124,10 @@ class Operations:
         self.initialised: dict[int, tuple[int, Stack]] = {}
         #: frozen parameter → the line that froze it
         self.frozen_by: dict[int, Stack] = {}
+        #: the latest line that unfroze a parameter
+        self.thawed_at: Stack = ()
+        #: a trained layer that gets its data from layers that run without gradients
+        self.fed_at: Stack = ()
         #: line that detaches a tensor → the parameters that this cuts off
         self.detached: dict[Stack, set[int]] = {}
         #: results of this training pass that depend on something detached, with the line that detached it
@@ -175,7 +180,7 @@ class Operations:
             self._mode_of(name, args, kwargs, graded)
         elif name in _NORMALISED and args and isinstance(args[0], torch.Tensor) and args[0].dim():
             self._normalised(args[0], graded)
-        if args and isinstance(args[0], torch.nn.Parameter):
+        if isinstance(args[0] if args else kwargs.get("tensor"), torch.nn.Parameter):
             self._parameter(name, args, kwargs, tensor, graded)
         if args and _is_column(tensor) and not tensor.requires_grad:
             self._shaped(name, args, tensor)
@@ -202,12 +207,23 @@ class Operations:
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor, graded: bool
     ) -> None:
         """Note what happens to a parameter: initialised, frozen, or cast to a short format."""
-        if name == "requires_grad_" and kwargs.get("requires_grad", args[1] if len(args) > 1 else True) is False:
-            self.frozen_by.setdefault(id(args[0]), self._stack())
+        subject = args[0] if args else kwargs.get("tensor")  # functions of torch.nn.init are told by name
+        if name == "requires_grad_":
+            self._frozen(subject, kwargs.get("requires_grad", args[1] if len(args) > 1 else True))
         elif name == "to" and result.dtype in (torch.bfloat16, torch.float16):
-            self.cast_at = self._stack()
-        elif name.endswith("_") and not graded:
-            self.initialised.setdefault(id(args[0]), (len(self._session.policy.optimizers()), self._stack()))
+            if self._session.places.own(self.cast_at) is None:
+                self.cast_at = self._stack()
+        elif name.endswith("_") and not (graded and args) and id(subject) not in self.initialised:
+            stack = self._session.places.stack(sys._getframe(2), DEEP)
+            self.initialised[id(subject)] = (len(self._session.policy.optimizers()), stack)
+
+    def _frozen(self, parameter: Tensor, trained: object) -> None:
+        """Note the line that froze or unfroze a parameter."""
+        if trained is False and id(parameter) not in self.frozen_by:
+            self.frozen_by[id(parameter)] = self._session.places.stack(sys._getframe(3))
+        elif trained is True and id(parameter) in self.frozen_by:
+            del self.frozen_by[id(parameter)]
+            self.thawed_at = self._session.places.stack(sys._getframe(3))
 
     def from_network(self, tensor: Tensor) -> bool:
         """Return whether a tensor was computed from parameters, not from stored data."""
@@ -283,11 +299,14 @@ class Operations:
         if not parameters or not isinstance(data, torch.Tensor) or data.dim() == 0 or not readable(data):
             return
         weight, tokens = id(parameters[0]), not data.is_floating_point()
+        graded = graded and parameters[0].requires_grad  # of frozen layers, a pass is one without gradients
+        if data.requires_grad and torch.is_grad_enabled():
+            return
         if graded:
-            if data.requires_grad or not parameters[0].requires_grad:
-                return
             if self._from_network_without_gradient(data):
                 return
+            if self.from_network(data):
+                self.fed_at = self.fed_at or self._session.places.stack(sys._getframe(3))
             self.entries.add(weight)
         elif weight not in self.entries and self.from_network(data) and (self.entries or data.numel() > MOST_UNKNOWN):
             return
@@ -299,7 +318,10 @@ class Operations:
         memory = (data.data_ptr(), data.numel())
         width = int(data.shape[-1])
         inputs = Inputs(weight, rows, graded, stack, tokens, width, memory, taken, chosen, batch)
-        self._session.step.inputs.append(inputs)
+        step = self._session.step
+        if graded and not tokens and not step.normalised_at and normalised.differs(step, inputs):
+            step.normalised_at = normalised.changed_at(data, [(each.name, each.stack, each.args) for each in history], stack, self._session)
+        step.inputs.append(inputs)
 
     def _from_network_without_gradient(self, data: Tensor) -> bool:
         """Return whether data of a trained layer come from layers that are frozen or detached in this pass."""
@@ -321,7 +343,9 @@ class Operations:
         rate = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
         if kwargs.get("training", args[2] if len(args) > 2 else True) and rate:
             step.dropout[graded] += 1
-            step.dropout_place = self._stack() if graded else step.dropout_place
+            step.dropout_rates.add(rate)
+            if graded and not step.dropout_place:
+                step.dropout_place = self._session.places.stack(sys._getframe(2), DEEP)
 
     def _normalised(self, logits: Tensor, graded: bool) -> None:
         """Note where a training pass normalises logits, and where another one does with divided ones."""
@@ -356,8 +380,8 @@ class Operations:
         return frozen or next((stack for stack, cut in self.detached.items() if cut & ungraded), ())
 
     def _property(self, func: Any, args: tuple[Any, ...]) -> None:  # noqa: ANN401
-        if func == torch.Tensor.requires_grad.__set__ and len(args) > 1 and args[1] is False:  # type: ignore[attr-defined, unused-ignore]
-            self.frozen_by.setdefault(id(args[0]), self._stack())
+        if func == torch.Tensor.requires_grad.__set__ and len(args) > 1:  # type: ignore[attr-defined, unused-ignore]
+            self._frozen(args[0], args[1])
 
     def _value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, graded: bool) -> None:  # noqa: ANN401
         """Note a floating-point result: where it was computed, and whether it is the first that is not a number."""

@@ -6,7 +6,6 @@ import ast
 import inspect
 import linecache
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,8 +17,8 @@ from typing import Any
 LONGEST = 200
 #: Library frames between a call into torch and the user's code up to which the user's line is named.
 LEVELS = 5
-#: Frames of a stack that are kept.
-DEEPEST = 8
+#: Frames of a stack that are kept; of one for a rare event.
+DEEPEST, DEEP = 8, 40
 #: Code and line of frames, the innermost first.
 Stack = tuple[tuple[CodeType, int], ...]
 #: Library frames from which on a call from the top of a script is not named, and the functions at the top.
@@ -86,8 +85,8 @@ class Places:
 
     def apart(self, stack: Stack, other: Stack) -> Place | None:
         """Return the user's line at which a call leaves the path of another: the outermost that only its stack has."""
-        for code, line in reversed(stack):
-            if (code, line) not in other and self._kind(code.co_filename) == _OWN:
+        for code, line in reversed(stack[: meets(stack, other)]):
+            if self._kind(code.co_filename) == _OWN:
                 return Place(code.co_filename, line, code.co_name)
         return self.resolve(stack)
 
@@ -96,10 +95,10 @@ class Places:
         own = [each for each in stack if self._kind(each[0].co_filename) == _OWN] or list(stack[:1])
         return Place(own[0][0].co_filename, own[0][1], own[0][0].co_name) if own else None
 
-    def outermost(self, stack: Stack) -> Place | None:
-        """Return the outermost of the user's lines in a stack."""
-        own = [each for each in stack if self._kind(each[0].co_filename) == _OWN]
-        return Place(own[-1][0].co_filename, own[-1][1], own[-1][0].co_name) if own else None
+    def own(self, stack: Stack) -> Place | None:
+        """Return the user's line that `resolve` names, None if it names a library's."""
+        place = self.resolve(stack)
+        return place if place is not None and self._kind(place.file) == _OWN else None
 
     def own_frames(self, frame: FrameType | None) -> list[FrameType]:
         """Return the frames of user and library code, innermost first."""
@@ -129,6 +128,14 @@ class Places:
         return _LIBRARY
 
 
+def meets(stack: Stack, other: Stack) -> int:
+    """Return the first frame from which on two stacks are the same, as far as both are kept; all if there is none."""
+    for n, frame in enumerate(stack):
+        if frame in other and all(a == b for a, b in zip(stack[n:], other[other.index(frame) :], strict=False)):
+            return n
+    return len(stack)
+
+
 def variables(frame: FrameType) -> dict[str, Any]:
     """Return the local variables of a frame.
 
@@ -153,51 +160,9 @@ def parsed(file: str) -> ast.Module | None:
         return None
 
 
-def constant_line(files: Iterable[str], value: float, names: re.Pattern[str]) -> Place | None:
-    """Return the line where a setting of such a name is given this number: an assignment, argument or default."""
-    for file in files:
-        tree = parsed(file)
-        if tree is None:
-            continue
-        for node in ast.walk(tree):
-            for name, given in _given(node):
-                if names.search(name) and _number(given) == value:
-                    return Place(file, given.lineno, "")
-    return None
-
-
-def _given(node: ast.AST) -> list[tuple[str, ast.expr]]:
-    """Return the names that a node gives values, with the expressions of these."""
-    if isinstance(node, ast.Assign):
-        return [(_name(target), node.value) for target in node.targets]
-    if isinstance(node, ast.AnnAssign) and node.value is not None:
-        return [(_name(node.target), node.value)]
-    if isinstance(node, ast.Call):
-        named = [(keyword.arg or "", keyword.value) for keyword in node.keywords]
-        option = node.args[0] if node.args else None
-        if isinstance(option, ast.Constant) and isinstance(option.value, str):
-            named = [(option.value if name == "default" else name, value) for name, value in named]
-        return named + [(_name(node.func), value) for value in node.args]
-    if isinstance(node, ast.FunctionDef):
-        names = [argument.arg for argument in node.args.args]
-        return list(zip(names[len(names) - len(node.args.defaults) :], node.args.defaults, strict=True))
-    if isinstance(node, ast.Dict):
-        keys = [key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else "" for key in node.keys]
-        return list(zip(keys, node.values, strict=True))
-    return []
-
-
-def _name(node: ast.AST) -> str:
+def name_of(node: ast.AST) -> str:
+    """Return the name of a variable, or the last name of an attribute."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
-def _number(node: ast.expr) -> float | None:
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        number = _number(node.operand)
-        return None if number is None else -number
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-        return float(node.value)
-    return None
 
 
 def assignment_line(file: str, target: str, value: str) -> Place | None:
@@ -206,7 +171,7 @@ def assignment_line(file: str, target: str, value: str) -> Place | None:
     pairs = [pair for node in ast.walk(tree) for pair in _assigned(node)] if tree is not None else []
     given = [each for name, each in pairs if name == target]
     given += [each for name, each in pairs if name in {each.id for each in given if isinstance(each, ast.Name)}]
-    direct = (each for each in given if value in {_name(part) for part in ast.walk(each)})
+    direct = (each for each in given if value in {name_of(part) for part in ast.walk(each)})
     return next((Place(file, each.lineno, "") for each in direct), None)
 
 
@@ -218,24 +183,5 @@ def _assigned(node: ast.AST) -> list[tuple[str, ast.expr]]:
             several = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
             targets = target.elts if isinstance(target, ast.Tuple) and several else [target]
             values = node.value.elts if isinstance(node.value, ast.Tuple) and several else [node.value]
-            found += [(_name(each), value) for each, value in zip(targets, values, strict=False)]
+            found += [(name_of(each), value) for each, value in zip(targets, values, strict=False)]
     return found
-
-
-def rate_line(files: Iterable[str]) -> Place | None:
-    """Return the line that assigns a learning rate of an optimizer (`group["lr"] = …`)."""
-    for file in files:
-        tree = parsed(file)
-        for node in ast.walk(tree) if tree is not None else ():
-            if isinstance(node, ast.Assign | ast.AugAssign) and any(map(_is_rate, _targets(node))):
-                return Place(file, node.lineno, "")
-    return None
-
-
-def _targets(node: ast.Assign | ast.AugAssign) -> list[ast.expr]:
-    return node.targets if isinstance(node, ast.Assign) else [node.target]
-
-
-def _is_rate(target: ast.expr) -> bool:
-    key = target.slice if isinstance(target, ast.Subscript) else None
-    return isinstance(key, ast.Constant) and key.value == "lr"

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ppo_doctor.record.script.places import Place, Places, Stack
+from ppo_doctor.record.script.places import Stack
 
 Tensor = Any
 
@@ -21,20 +21,30 @@ class PolicyWeights:
         #: parameters of the optimizers that have stepped since the last update
         self.held: dict[int, Tensor] = {}
         self._steppers: set[int] = set()
-        self._made: dict[int, tuple[weakref.ref[Any], Place | None]] = {}
+        self._made: dict[int, tuple[weakref.ref[Any], Stack]] = {}
+        self._held_ever: set[int] = set()
+        self._stepped: set[int] = set()
         self._with_gradient: set[int] = set()
 
-    def made(self, optimizer: Any, place: Place | None) -> None:  # noqa: ANN401
+    def made(self, optimizer: Any, stack: Stack) -> None:  # noqa: ANN401
         """Remember an optimizer and the line that made it."""
-        self._made[id(optimizer)] = (weakref.ref(optimizer), place)
+        self._made.pop(id(optimizer), None)
+        self._made[id(optimizer)] = (weakref.ref(optimizer), stack)
 
-    def optimizers(self) -> list[tuple[Any, Place | None]]:
-        """Return the optimizers that are alive, with the lines that made them."""
-        return [(each(), place) for each, place in self._made.values() if each() is not None]
+    def optimizers(self) -> list[tuple[Any, Stack]]:
+        """Return the optimizers that are alive, those of the policy last, with the lines that made them."""
+        alive = [(each(), stack) for each, stack in self._made.values() if each() is not None]
+        return sorted(alive, key=lambda pair: id(pair[0]) in self._steppers)
 
     def steps(self, optimizer: Any, has_loss: bool) -> bool:  # noqa: ANN401
         """Return whether a step of an optimizer is one of the policy; any is while no optimizer is known to hold it."""
         return id(optimizer) in self._steppers if self._steppers else has_loss
+
+    def steps_first(self, optimizer: Any) -> bool:  # noqa: ANN401
+        """Return whether an optimizer steps for the first time."""
+        first = id(optimizer) not in self._stepped
+        self._stepped.add(id(optimizer))
+        return first
 
     def note_gradients(self, held: Iterable[Tensor]) -> None:
         """Note which parameters have a gradient before a step."""
@@ -64,10 +74,12 @@ class PolicyWeights:
         """Note whether an optimizer holds a weight of the policy."""
         if any(id(p) in self.weights for p in held):
             self._steppers.add(id(optimizer))
+            self._held_ever.update(map(id, held))
 
     def has_leftover(self) -> bool:
-        """Return whether the policy has a gradient that is not 0, by its smallest parameter."""
-        smallest = min(self.weights.values(), key=lambda each: each.numel(), default=None)
+        """Return whether the policy has a gradient that is not 0, by the smallest parameter that an optimizer holds."""
+        held = (each for key, each in self.weights.items() if key in self._held_ever)
+        smallest = min(held, key=lambda each: each.numel(), default=None)
         return smallest is not None and smallest.grad is not None and bool((smallest.grad != 0).any())
 
     def matched(self) -> float | None:
@@ -85,13 +97,13 @@ class PolicyWeights:
         total = sum(p.numel() for key, p in ran.items() if key in self.held)
         return sum(ran[key].numel() for key in self.ungraded(ran)) / total if total else None
 
-    def orphaned(self, initialised: dict[int, tuple[int, Stack]], places: Places) -> Place | None:
-        """Return the line that made weights of the policy after the last optimizer was made, None if none were."""
+    def orphaned(self, initialised: dict[int, tuple[int, Stack]]) -> Stack:
+        """Return the frames that made weights of the policy after an optimizer was made, none if none were."""
         for key in self.weights:
             optimizers, stack = initialised.get(key, (0, ()))
             if key not in self.held and optimizers and stack:
-                return places.outermost(stack)
-        return None
+                return stack
+        return ()
 
     def clear(self) -> None:
         """Forget what concerns one update."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import bisect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,14 @@ class Ring:
         self._starts = array.array("q", (start - offset for start in self._starts[keep:]))
         self._calls = self._calls[keep:]
         self._end -= offset
+
+    def stacks(self) -> set[Stack]:
+        """Return the frames of all remembered calls."""
+        return {stack for stack, _, _ in self._calls}
+
+    def latest(self, wanted: Callable[[Stack], bool]) -> Stack:
+        """Return the frames of the latest call that are wanted, none if there are none."""
+        return next((stack for stack, _, _ in reversed(self._calls) if wanted(stack)), ())
 
     def clear(self) -> None:
         """Forget everything."""

@@ -21,16 +21,18 @@ from ppo_doctor.record.script import ratios
 from ppo_doctor.record.script.aliases import Alias, alias_in
 from ppo_doctor.record.script.budget import Budget
 from ppo_doctor.record.script.graph import entries, leaves, loss_graph
+from ppo_doctor.record.script.layers import Layers
 from ppo_doctor.record.script.lines import places_of
 from ppo_doctor.record.script.log import RunLog, line_of
 from ppo_doctor.record.script.metrics import Batch, UpdateSeen, numbers_of
 from ppo_doctor.record.script.mode import OperationMode, Operations
 from ppo_doctor.record.script.movement import Movement
 from ppo_doctor.record.script.options import WatchOptions
-from ppo_doctor.record.script.places import Place, Places, Stack
+from ppo_doctor.record.script.places import DEEP, Places, Stack
 from ppo_doctor.record.script.policy import PolicyWeights, gradient_norm, rate_of
 from ppo_doctor.record.script.ring import Ring
 from ppo_doctor.record.script.sample_lines import left_line
+from ppo_doctor.record.script.schedules import Schedules
 from ppo_doctor.record.script.settings import passes_configured
 from ppo_doctor.record.script.steps import Step
 from ppo_doctor.record.script.updates import Rhythm, rhythm_of, starts
@@ -51,8 +53,8 @@ TRACED = 12
 FRAMES = 6
 #: Backward passes with a ratio in which settings are looked for.
 LOOKS = 3
-#: Frames of a stack that are looked at for rare events.
-ANY = 40
+#: Most source files that are searched for settings.
+FILES = 64
 
 
 class Stopped(SystemExit):
@@ -87,7 +89,9 @@ class Session:
         self.policy = PolicyWeights()
         self._movement = Movement()
         self._config: dict[str, float | int] = {}
-        self._places: dict[str, Place] = {}
+        self.schedules = Schedules(self.places)
+        self.layers = Layers(self.places)
+        self.clipped_at: Stack = ()
         self._batch = Batch()
         self._rollouts: list[frozenset[int]] = []
         self._ratio_seen = self._compiled = False
@@ -191,32 +195,22 @@ class Session:
         except Exception as fault:  # noqa: BLE001 - training goes on after any fault
             self._fail(fault)
 
-    def _place(self, frame: FrameType) -> Place | None:
-        return self.places.resolve(self.places.stack(frame))
-
     def event(self, name: str, frame: FrameType) -> None:
         """Take note of an event between the steps."""
         self.step.events.append((name, self.places.stack(frame)))
 
     def optimizer_created(self, optimizer: Any, frame: FrameType) -> None:  # noqa: ANN401
         """Remember an optimizer and the line that made it."""
-        self.policy.made(optimizer, self.places.innermost(self.places.stack(frame, ANY)))
-
-    def scheduler_created(self, _: object, frame: FrameType) -> None:
-        """Remember the line that made a learning-rate schedule."""
-        place = self._place(frame)
-        if place is not None:
-            self._places["scheduler"] = place
+        self.policy.made(optimizer, self.places.stack(frame, DEEP))
 
     def clipped(self, bound: object, norm: object, frame: FrameType) -> None:
         """Take note of a call that clips gradients."""
-        place = self._place(frame)
-        self.step.events.append(("clip", self.places.stack(frame)))
+        stack = self.places.stack(frame)
+        self.step.events.append(("clip", stack))
         known = "max_grad_norm" in self._config and not self.step.ratios
         if isinstance(bound, int | float) and math.isfinite(bound) and not known:
             self._config["max_grad_norm"] = float(bound)
-            if place is not None:
-                self._places["config.max_grad_norm"] = place
+            self.clipped_at = stack
         if self.observing and hasattr(norm, "item") and self.step.ratios and self.step.bound is None:
             self.step.grad_norm = float(norm.item())
             self.step.bound = float(bound) if isinstance(bound, int | float) else None
@@ -303,12 +297,13 @@ class Session:
         self.step = Step(self.steps)
         self.operations.new_step()
         self._ratio_seen = self._ratio_seen or bool(step.ratios)
-        self._idle = 0 if step.ratios or step.dead_clamps else self._idle + self.observing
+        first = self.policy.steps_first(optimizer)  # after a warm start with another, say
+        self._idle = 0 if first or step.ratios or step.dead_clamps else self._idle + self.observing
         self._budget.step(time.monotonic(), observed=self.observing)
         if self.observing:
             self._window.append(step)
             self._divide()
-        elif (self._is_next() or self._is_idle(step)) and not self.done:
+        elif (self._is_next() or self._is_idle(step) or first) and not self.done:
             self._observe()
             self._whole = False
         elif self._mode is not None:
@@ -429,6 +424,7 @@ class Session:
             left=left_line(steps, self.places),
         )
         numbers = numbers_of(seen)
+        self.schedules.note(steps)
         self._settings(steps)
         self.log.settings(self._config)
         self.log.places(places_of(seen, self))
@@ -464,18 +460,10 @@ class Session:
         """Return the settings found so far."""
         return self._config
 
-    def scheduler_place(self) -> Place | None:
-        """Return the line that made a learning-rate schedule."""
-        return self._places.get("scheduler")
-
-    def clip_place(self) -> Place | None:
-        """Return the line that clips gradients."""
-        return self._places.get("config.max_grad_norm")
-
-    def own_files(self) -> list[str]:
+    def own_files(self) -> tuple[str, ...]:
         """Return the user's source files that are loaded."""
         files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-        return [*dict.fromkeys([self.options.script, *(f for f in files if f and self.places.is_own(f))])]
+        return tuple(dict.fromkeys([self.options.script, *(f for f in files if f and self.places.is_own(f))]))[:FILES]
 
     def _bounded(self) -> None:
         """Let go when as much as was asked for has been observed."""

@@ -1,50 +1,89 @@
-"""Name the lines of the script that set what a metric shows: clip range, learning rate, optimizer, modes of modules."""
+"""Name the lines of the script that set what a metric shows: clip range, bound of gradients, optimizer, format."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ppo_doctor.record.script.frozen_lines import add_frozen_lines
 from ppo_doctor.record.script.graph import stack_of
 from ppo_doctor.record.script.metrics import UpdateSeen
-from ppo_doctor.record.script.places import Place, constant_line, rate_line
+from ppo_doctor.record.script.mode_lines import add_mode_lines
+from ppo_doctor.record.script.places import Stack
+from ppo_doctor.record.script.rate_lines import add_rate_lines
+from ppo_doctor.record.script.sources import come_from, names_at, passed_on, set_to, used_as
 
 if TYPE_CHECKING:
     from ppo_doctor.record.script.lines import Lines
     from ppo_doctor.record.script.session import Session
 
 _CLIP = re.compile(r"(?i)clip|eps")
-_RATE = re.compile(r"(?i)lr|rate|alpha")
 _NORM = re.compile(r"(?i)norm|grad|clip")
+_KL = re.compile(r"(?i)kl")
+_FORMAT = re.compile(r"(?i)type|precision")
+#: Names of what uses a small number that is no clip range.
+_OTHER = re.compile(r"(?i)adam|optim|rmsprop|sgd|norm|std")
 
 
 def add_setting_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     """Add the lines that set the clip range, the learning rate and the bound of gradients, and that build networks."""
-    operations, config, files = session.operations, session.config, session.own_files()
+    config = session.config
+    clamp = next((stack_of(each.nodes.clamp) for each in seen.ratios() if each.nodes.clamp is not None), ())
     clip = ("config.clip_range", "clip_range", "clip_fraction")
-    lines.add(clip, _constant(files, config.get("clip_range"), _CLIP), "set")
-    clamp = next((stack_of(each.nodes.clamp) for each in seen.ratios() if each.nodes.clamp is not None), None)
-    lines.add(clip, clamp, "used")
+    _add_setting(lines, clip, config.get("clip_range"), _CLIP, clamp, session)
     norm = ("gradient_kept", "config.max_grad_norm")
-    lines.add(norm, _constant(files, config.get("max_grad_norm"), _NORM), "set")
-    lines.add(norm, session.clip_place(), "used")
-    made = next((place for optimizer, place in reversed(session.policy.optimizers()) if place), None)
-    lines.add("learning_rate", session.scheduler_place(), "built")
-    rates = {step.learning_rate for step in seen.steps} | {config.get("learning_rate")}
-    if len(rates) > 1:
-        lines.add("learning_rate", rate_line(files), "changed")
-    lines.add("learning_rate", _constant(files, seen.steps[0].learning_rate, _RATE), "set")
-    lines.add("learning_rate", made, "used")
+    _add_setting(lines, norm, config.get("max_grad_norm"), _NORM, session.clipped_at, session)
+    _add_setting(lines, ("target_kl", "config.target_kl"), config.get("target_kl"), _KL, (), session)
+    add_rate_lines(lines, seen, session)
+    _add_optimizer(lines, session)
+    add_mode_lines(lines, seen, session)
+    add_frozen_lines(lines, session)
+
+
+def _add_setting(
+    lines: Lines,
+    names: Sequence[str],
+    value: float | None,
+    fits: re.Pattern[str],
+    acting: Stack,
+    session: Session,
+) -> None:
+    """Add the lines that give a setting its value, that pass it on, and that use it.
+
+    Where the number is that of something else, such as the optimizer's epsilon, the line that uses it here is first.
+    """
+    if value is not None and not math.isnan(value):
+        files = session.own_files()
+        place = session.places.own(acting)
+        used = come_from(files, names_at(place)) if place is not None else ()
+        given = set_to(files, value, used, fits)[:2]
+        others = [each for first in given[:1] for each in used_as(files, first.name, _OTHER)] if fits is _CLIP else []
+        passed = [each for first in given[:1] for each in passed_on(files, first.name, fits) if each not in others]
+        for each in [*passed, place] if others else ():
+            lines.add(names, each, "used")
+        for first in given:
+            lines.add(names, first.place, "set")
+        for each in passed:
+            lines.add(names, each, "used")
+    lines.add(names, acting, "used")
+
+
+def _add_optimizer(lines: Lines, session: Session) -> None:
+    """Add the lines that made weights after their optimizer, that chose the format of weights, and the optimizer's."""
+    operations, files = session.operations, session.own_files()
+    optimizers = session.policy.optimizers()
+    made = optimizers[-1][1] if optimizers else ()
     held = ("optimizer_params_matched", "weights_unheld")
-    lines.add(held, session.policy.orphaned(operations.initialised, session.places), "built")
+    replaced = session.policy.orphaned(operations.initialised)
+    lines.add(held, session.places.apart(replaced, made) if replaced else None, "built")
     rounded = ("changed_fraction", "weights_rounded_away")
+    cast = session.places.own(operations.cast_at)
+    used = names_at(cast) if cast is not None else set()
+    if cast is None or not {"bfloat16", "float16", "half"} & used:
+        for name in ("bfloat16", "float16"):
+            for given in set_to(files, name, come_from(files, used), _FORMAT)[:1]:
+                lines.add(rounded, given.place, "set")
     lines.add(rounded, operations.cast_at or None, "changed")
-    lines.add((*held, *rounded, "update_norm"), made, "used")
-    dropout = next((step.dropout_place for step in seen.steps if step.dropout_place), None)
-    lines.add("dropout_active", dropout)
-
-
-def _constant(files: Iterable[str], value: float | None, names: re.Pattern[str]) -> Place | None:
-    return None if value is None or math.isnan(value) else constant_line(files, value, names)
+    lines.add((*held, *rounded, "update_norm"), made, "used", deep=True)

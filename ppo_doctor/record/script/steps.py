@@ -90,6 +90,9 @@ class Step:
     equal_at: Stack = ()
     dropout: Counter[bool] = field(default_factory=Counter)
     dropout_place: Stack = ()
+    dropout_rates: set[float] = field(default_factory=set)
+    #: the line that normalised inputs otherwise than in the rollout, or changed the statistics for that
+    normalised_at: Stack = ()
     #: modes of batch normalisation, by whether gradients are on
     batch_norm: dict[bool, set[bool]] = field(default_factory=lambda: {True: set(), False: set()})
     #: (number of classes, divisor) of logits, by whether gradients are on

@@ -27,6 +27,7 @@ class Recorder:
 
     def __init__(self):
         self.calls = []
+        self.schedules = self.layers = self
 
     def aside(self):
         return contextlib.nullcontext()
@@ -112,7 +113,7 @@ def test_optimizers_and_schedulers_are_told(recorder):
     created = dict(recorder.calls)
     assert created["optimizer_created"][0] is optimizer
     assert created["optimizer_created"][1].f_code.co_name == "__init__"
-    assert created["scheduler_created"][0] is scheduler
+    assert created["created"][0] is scheduler
 
 
 @pytest.mark.parametrize("make", [lambda f: torch.compile(f, backend="eager"), torch.compile(backend="eager")])
