@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from dataclasses import replace
 from itertools import zip_longest
 from os.path import commonprefix
 from typing import TYPE_CHECKING
@@ -347,47 +346,6 @@ def _place(place: SourceRef, diagnosis: Diagnosis) -> str:
     if len(diagnosis.run.sources) == 1 and diagnosis.run.sources[0].path == place.path:
         return where
     return f"{plain(place.path.removeprefix(folder(diagnosis)))} {where}".rstrip()
-
-
-def advice(
-    problem: ProblemSummary, *, seen: int = 2, resort: bool = True, because: bool = True
-) -> list[tuple[str, str]]:
-    """Return the lines of a problem with their labels: code, evidence, cost, causes, remedies, measurement, not to do.
-
-    The measurement precedes the remedies if the leading cause is only suspected. `seen` is the number of statistics;
-    without `resort` only the first remedy is printed, without `because` the measurement has no reason.
-    """
-    lines = [("at", prose(problem.code.says))] if problem.code is not None else []
-    lines += [("seen", "; ".join(map(flowing, problem.seen[:seen])))] if problem.seen[:seen] else []
-    if problem.cost is not None:
-        lines.append(("cost", f"{problem.cost.share:.0%} of the run: {problem.cost.what}"))
-    lines += _why(problem)
-    measure = problem.check if because or problem.check is None else replace(problem.check, because="")
-    check = [("check", _check(measure))] if measure is not None else []
-    actions = problem.do if resort else problem.do[:1]
-    do = [("then" if i else "do", remedy_says(action)) for i, action in enumerate(actions)]
-    lines += [*do, *check] if problem.sure else [*check, *do]
-    return [*lines, *([("not", sentence(problem.avoid))] if problem.avoid else [])]
-
-
-def _why(problem: ProblemSummary) -> list[tuple[str, str]]:
-    """Return the leading causes of a problem with their confidence; "or" precedes those as likely as the first."""
-    if not problem.why:
-        return [("why", "not told by this log")] if problem.state == "course" else []
-    first, *others = problem.why
-    lines = [("why", f"{first.confidence}: {flowing(first.title)}")]
-    alike = [flowing(why.title) for why in others if why.confidence == first.confidence]
-    if alike:
-        lines.append(("or", f"{'; or: '.join(alike)} (this log cannot tell which)"))
-    lines += [
-        ("also", f"{why.confidence}: {flowing(why.title)}") for why in others if why.confidence != first.confidence
-    ]
-    return lines
-
-
-def _check(measure: Measurement) -> str:
-    because = f": {flowing(measure.because)}" if measure.because else ""
-    return stopped(f"{to_do(measure)} {flowing(measure.log)}{because}")
 
 
 def wrong(summary: Summary) -> str:

@@ -8,7 +8,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from ppo_doctor.record.script.places import LEVELS, Place, Places, assignment_line, constant_line, loop_line, rate_line
+from ppo_doctor.model import run
+from ppo_doctor.record.script.places import (
+    LEVELS,
+    ROLES,
+    Place,
+    Places,
+    assignment_line,
+    constant_line,
+    loop_line,
+    rate_line,
+)
 
 SCRIPT = """
 def inner(back):
@@ -138,3 +148,7 @@ def test_lines_of_assignments_and_loops_are_found(source):
 def test_a_file_that_does_not_parse_has_no_lines(tmp_path):
     (tmp_path / "broken.py").write_text("def f(:")
     assert constant_line([str(tmp_path / "broken.py"), str(tmp_path / "none.py")], 1.0, re.compile("")) is None
+
+
+def test_reports_have_words_for_every_role():
+    assert {*ROLES} == {*run.ROLES}
