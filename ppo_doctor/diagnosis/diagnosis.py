@@ -21,7 +21,7 @@ from ppo_doctor.diagnosis.first_step import first_step, remedies_for, step_of_pr
 from ppo_doctor.diagnosis.problems import costs, problems, verdict
 from ppo_doctor.model.arrays import finite_of
 from ppo_doctor.model.diagnosis import Coverage, Diagnosis, RunSummary, Unjudged, UpdatesPerBatch
-from ppo_doctor.model.evidence import became, number
+from ppo_doctor.model.evidence import UNREWARDED, became, number
 from ppo_doctor.model.metrics import METRICS, OBSERVED, loggable
 from ppo_doctor.model.run import Fact, Series
 from ppo_doctor.model.words import OUTCOMES, QUESTIONS
@@ -64,11 +64,19 @@ def _summary(view: RunView, pack: Pack) -> RunSummary:
         keys={"mapped": len(used) - guessed, "guessed": guessed, "unknown": len(run.unknown_keys)},
         inferred=run.inferred,
         not_understood=run.not_understood,
+        observed=_observed(run),
     )
+
+
+def _observed(run: Run) -> int:
+    """Return the number of updates that `ppo-doctor run` observed."""
+    return len({place for name in OBSERVED & run.series.keys() for place in run.series[name].axis.places.tolist()})
 
 
 def _headline(run: Run, outcome: Outcome, because: str) -> str:
     """Return the course of reward and entropy, and the reason of the verdict unless it is that course."""
+    if because.endswith(UNREWARDED):
+        return f"{because[:1].upper()}{because[1:]}."
     reward = courses = became(outcome)
     series = run.outcome(OUTCOMES["entropy"])
     entropy = finite_of(series.values) if series is not None else np.empty(0)
@@ -165,7 +173,7 @@ def assemble(
         replace(problem, next_step=step_of_problem(problem, reward, rules, run, samples))
         for problem in problems(groups, findings, reward, links)
     )
-    word, because, left_open = verdict(shown, reward, coverage, links, run.steps)
+    word, because, left_open = verdict(shown, reward, coverage, links, run.steps, _observed(run))
     if alone and word not in ("unhealthy", "warning"):
         word, because, left_open = "inconclusive", _of_settings(view, findings), False
     if word == "healthy" and (short := _ends_early(run)):

@@ -134,6 +134,8 @@ class RunSummary:
     inferred: Mapping[str, str] = field(default_factory=dict)
     #: columns of a log by nobody's trainer that mean nothing to us, in the order of the log
     not_understood: tuple[str, ...] = ()
+    #: how many updates `ppo-doctor run` observed, 0 of a log
+    observed: int = 0
 
 
 @frozen

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from os.path import commonprefix
 from typing import TYPE_CHECKING
 
-from ppo_doctor.model.evidence import became, number, says, way
+from ppo_doctor.model.evidence import UNREWARDED, became, number, says, way
 from ppo_doctor.model.words import Severity
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND
@@ -237,12 +237,12 @@ def outcome(summary: Summary, *, medians: bool = True) -> str:
     With `medians` it names the records of which the levels of the reward are medians.
     """
     records = _records_of_medians(summary.outcome) if medians else ""
-    parts = [became(summary.outcome) + records, *_evaluation_and_target(summary.outcome)]
+    unrewarded = summary.because.endswith(UNREWARDED)
+    parts = ["" if unrewarded else became(summary.outcome) + records, *_evaluation_and_target(summary.outcome)]
     parts.append(_trend(summary.entropy) if summary.entropy is not None else "")
+    told = ["; ".join(filter(None, parts)), summary.because]
     sentences = [stopped(f"The run died: {flowing(summary.died)}")] if summary.died else []
-    sentences += [stopped(capital(flowing("; ".join(filter(None, parts)))))] if any(parts) else []
-    if summary.because:
-        sentences.append(stopped(capital(flowing(summary.because))))
+    sentences += [stopped(capital(flowing(words))) for words in (reversed(told) if unrewarded else told) if words]
     if summary.verdict == "healthy":
         few = "only " * (THIN * summary.checks.clear < summary.checks.not_run)
         clear = f"{few}{count(summary.checks.clear, 'check')} clear, {_not_run(summary.checks)}"
