@@ -12,7 +12,7 @@ import numpy as np
 
 from ppo_doctor import __version__
 from ppo_doctor.checks.config import judged
-from ppo_doctor.checks.engine import FROM_SETTINGS
+from ppo_doctor.checks.engine import FROM_SETTINGS, is_observed
 from ppo_doctor.checks.outcome import outcome
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.causes import cause_groups, ranked_causes, unexplained
@@ -167,7 +167,11 @@ def assemble(
     odd = unexplained(findings, pack, groups)
     if odd is not None and all(group.leader.benign for group in groups):
         groups = grouped(odd=odd.rule)
-    coverage = replace(_cover(view, rules, findings), failed=_failed(pack, findings))
+    coverage = replace(
+        _cover(view, rules, findings),
+        failed=_failed(pack, findings),
+        left_to_run=len(rules) - len(findings) - len(suppressed),
+    )
     links = chain(pack.chain, findings, feeds=partial(_feeds, view), broken=_broken(view), steps=run.steps)
     shown = tuple(
         replace(problem, next_step=step_of_problem(problem, reward, rules, run, samples))
@@ -307,7 +311,7 @@ def _answers(view: RunView, rule: Rule, finding: Finding) -> bool:
         return False
     needed = [quantity for need in rule.needs if isinstance(quantity := view.get(need), Series)]
     longest = max((len(series) for series in view.run.series.values()), default=0)
-    least = LEAST_UPDATES if OBSERVED.isdisjoint(view.run.series) else 1
+    least = 1 if is_observed(view) else LEAST_UPDATES
     return min((int(np.isfinite(s.values).sum()) for s in needed), default=longest) >= least
 
 

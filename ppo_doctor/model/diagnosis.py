@@ -94,6 +94,8 @@ class Coverage:
     would_answer: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: rules that failed to run, with reasons, if they answer a question, open a complaint or weigh for a cause
     failed: Mapping[str, str] = field(default_factory=dict)
+    #: how many rules are in no other count, because only an observation by `ppo-doctor run` could answer them
+    left_to_run: int = 0
 
 
 @frozen

@@ -329,11 +329,13 @@ def _checks(diagnosis: Diagnosis, *, unfolded: bool) -> Markup:
     left_out = ", ".join(flowing(name) for name in diagnosis.suppressed)
     note = el("p", text(f"Left out on request: {left_out}"), cls="quiet") if left_out else NOTHING
     skipped = el("p", text("A check that did not run is not a passed one: it says nothing."), cls="quiet")
+    further = phrases.left_to_run(diagnosis)
+    more = el("p", text(further), cls="quiet") if further else NOTHING
     listed = table(
         map(text, ("Outcome", "Check and what it found")), map(_check, ordered), "Every check with its outcome"
     )
     title = f"Every check: {len(ordered)}"
-    return fold(title, join((skipped, note, listed)), cls="all-checks", unfolded=unfolded)
+    return fold(title, join((skipped, more, note, listed)), cls="all-checks", unfolded=unfolded)
 
 
 def _check(finding: Finding) -> Markup:

@@ -429,6 +429,15 @@ def counts(checks: Checks) -> str:
     return f"{checks.clear} clear · {_not_run(checks)}{left}"
 
 
+def left_to_run(diagnosis: Diagnosis) -> str:
+    """Return a sentence on the checks that only an observation could answer, or "" if none were left out."""
+    left = diagnosis.coverage.left_to_run
+    takes = "takes" if left == 1 else "take"
+    return (
+        f"{count(left, 'further check')} {takes} an observation of the running script: ppo-doctor run." if left else ""
+    )
+
+
 def _note(note: str, diagnosis: Diagnosis) -> str:
     """Return a note on reading; the path is shortened, or omitted if the run has one file."""
     sources = diagnosis.run.sources

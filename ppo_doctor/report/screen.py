@@ -443,6 +443,7 @@ def _checks(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
     elif skipped:
         page.add(Span("skipped, which is not the same as passed:", "dim"), INDENT)
         _reasons(page, skipped)
+    page.add(phrases.left_to_run(diagnosis), INDENT, 2)
     if diagnosis.suppressed:
         names = ", ".join(plain(name) for name in diagnosis.suppressed)
         page.add(f"left out on request, {count(len(diagnosis.suppressed), 'check')}: {names}", INDENT, 2)

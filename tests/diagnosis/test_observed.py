@@ -6,9 +6,11 @@ import json
 
 import pytest
 
-from ppo_doctor.diagnosis.analyze import analyze
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.analyze import analyze, diagnose, read_run
 from ppo_doctor.model.evidence import UNREWARDED
 from ppo_doctor.model.metrics import OBSERVED
+from ppo_doctor.model.request import Request
 from ppo_doctor.model.words import Severity
 from ppo_doctor.report import RenderOptions, render
 
@@ -370,6 +372,31 @@ def test_as_few_records_of_a_log_that_was_not_observed_prove_nothing(tmp_path):
     changes = FAULTS["advantages zero"][0] | dict.fromkeys(OBSERVED)
     assert "advantages-all-zero" in grave(analyze(written(tmp_path, records_of(FAULTS["advantages zero"][0], 3))))
     assert "advantages-all-zero" not in grave(analyze(written(tmp_path, records_of(changes, 3))))
+
+
+def test_checks_that_take_an_observation_are_in_no_count_of_another_run(tmp_path):
+    seen = analyze(written(tmp_path, records_of({}, 3)))
+    logged = analyze(written(tmp_path, records_of(dict.fromkeys(OBSERVED), 3)))
+    only_seen = {finding.rule for finding in seen.findings} - {finding.rule for finding in logged.findings}
+    assert {"loss-pulls-against-advantages", "weights-in-no-optimizer", "minibatches-alike"} < only_seen
+    assert "ratio-identically-one" not in only_seen
+    assert (seen.coverage.left_to_run, logged.coverage.left_to_run) == (0, len(only_seen))
+    assert not [finding for finding in logged.findings if OBSERVED.intersection(finding.missing)]
+    counts = logged.coverage.clear + logged.coverage.fired + logged.coverage.skipped + logged.coverage.errored
+    assert counts == len(logged.findings)
+    words = f"{len(only_seen)} further checks take an observation of the running script: ppo-doctor run."
+    for form, options in (("text", {"why": True, "width": 200}), ("html", {})):
+        reports = [" ".join(render(each, None, RenderOptions(**options), form).split()) for each in (seen, logged)]
+        assert [words in report.replace("\u00a0", " ") for report in reports] == [False, True]
+    assert words not in render(logged, None, RenderOptions(), "text")
+
+
+def test_a_check_left_out_on_request_is_counted_once(tmp_path):
+    path = written(tmp_path, records_of(dict.fromkeys(OBSERVED), 3))
+    request = Request(ignore=("minibatches-alike", "ratio-identically-one"))
+    whole, less = (diagnose(read_run(str(path), each), load_pack(), each) for each in (Request(), request))
+    assert less.coverage.left_to_run == whole.coverage.left_to_run - 1
+    assert len(less.findings) == len(whole.findings) - 1
 
 
 def test_one_update_without_advantages_at_the_end_is_no_finding(tmp_path):
