@@ -17,6 +17,7 @@ import numpy as np
 
 from ppo_doctor.checks.run_kind import never_logged, not_for
 from ppo_doctor.checks.run_view import inputs, metrics_used, metrics_wanted, takes_a_log
+from ppo_doctor.checks.statistics import ways
 from ppo_doctor.model.arrays import median
 from ppo_doctor.model.metrics import OBSERVED
 from ppo_doctor.model.rules import OPERATORS, Evidence, Finding
@@ -225,10 +226,23 @@ NO_LOG = "needs a log, and only a configuration was given"
 def run_rules(view: RunView, rules: Iterable[Rule], *, debug: bool = False) -> tuple[Finding, ...]:
     """Return one finding per rule, in the order of their codes, those about numerics first.
 
-    A rule that raises an exception gives an `errored` finding; with `debug` the exception is raised.
+    Rules about what only an observation of the running script shows are left out of any other run. A rule that raises
+    an exception gives an `errored` finding; with `debug` the exception is raised.
     """
     ordered = sorted(rules, key=lambda rule: (rule.link != "numerics", rule.code))
-    return tuple([_guarded(view, rule, debug) for rule in ordered])
+    observed = is_observed(view)
+    return tuple([_guarded(view, rule, debug) for rule in ordered if observed or not _takes_observation(rule.needs)])
+
+
+def is_observed(view: RunView) -> bool:
+    """Return whether metrics of a run were observed in its running script."""
+    return not OBSERVED.isdisjoint(view.run.series)
+
+
+@cache
+def _takes_observation(needs: tuple[str, ...]) -> bool:
+    """Return whether one of some quantities needs a metric that only a running script shows."""
+    return any(all(not OBSERVED.isdisjoint(way) for way in ways(quantity)) for quantity in needs)
 
 
 def _guarded(view: RunView, rule: Rule, debug: bool) -> Finding:
@@ -254,7 +268,7 @@ def check(view: RunView, rule: Rule) -> Finding:
 
 def is_measured(view: RunView) -> bool:
     """Return whether the metrics of a run were computed from tensors: of its dumps, or in its running script."""
-    return FROM_TENSORS in view.run.facts or not OBSERVED.isdisjoint(view.run.series)
+    return FROM_TENSORS in view.run.facts or is_observed(view)
 
 
 def _answer(view: RunView, clause: Clause, least: int) -> Answer:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ppo_doctor import __version__
 from ppo_doctor.checks.config import judged
-from ppo_doctor.checks.engine import FROM_SETTINGS
+from ppo_doctor.checks.engine import FROM_SETTINGS, is_observed
 from ppo_doctor.checks.outcome import outcome
 from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.causes import cause_groups, ranked_causes, unexplained
@@ -21,7 +21,7 @@ from ppo_doctor.diagnosis.first_step import first_step, remedies_for, step_of_pr
 from ppo_doctor.diagnosis.problems import costs, problems, verdict
 from ppo_doctor.model.arrays import finite_of
 from ppo_doctor.model.diagnosis import Coverage, Diagnosis, RunSummary, Unjudged, UpdatesPerBatch
-from ppo_doctor.model.evidence import became, number
+from ppo_doctor.model.evidence import UNREWARDED, became, number
 from ppo_doctor.model.metrics import METRICS, OBSERVED, loggable
 from ppo_doctor.model.run import Fact, Series
 from ppo_doctor.model.words import OUTCOMES, QUESTIONS
@@ -64,11 +64,19 @@ def _summary(view: RunView, pack: Pack) -> RunSummary:
         keys={"mapped": len(used) - guessed, "guessed": guessed, "unknown": len(run.unknown_keys)},
         inferred=run.inferred,
         not_understood=run.not_understood,
+        observed=_observed(run),
     )
+
+
+def _observed(run: Run) -> int:
+    """Return the number of updates that `ppo-doctor run` observed."""
+    return len({place for name in OBSERVED & run.series.keys() for place in run.series[name].axis.places.tolist()})
 
 
 def _headline(run: Run, outcome: Outcome, because: str) -> str:
     """Return the course of reward and entropy, and the reason of the verdict unless it is that course."""
+    if because.endswith(UNREWARDED):
+        return f"{because[:1].upper()}{because[1:]}."
     reward = courses = became(outcome)
     series = run.outcome(OUTCOMES["entropy"])
     entropy = finite_of(series.values) if series is not None else np.empty(0)
@@ -159,13 +167,17 @@ def assemble(
     odd = unexplained(findings, pack, groups)
     if odd is not None and all(group.leader.benign for group in groups):
         groups = grouped(odd=odd.rule)
-    coverage = replace(_cover(view, rules, findings), failed=_failed(pack, findings))
+    coverage = replace(
+        _cover(view, rules, findings),
+        failed=_failed(pack, findings),
+        left_to_run=len(rules) - len(findings) - len(suppressed),
+    )
     links = chain(pack.chain, findings, feeds=partial(_feeds, view), broken=_broken(view), steps=run.steps)
     shown = tuple(
         replace(problem, next_step=step_of_problem(problem, reward, rules, run, samples))
         for problem in problems(groups, findings, reward, links)
     )
-    word, because, left_open = verdict(shown, reward, coverage, links, run.steps)
+    word, because, left_open = verdict(shown, reward, coverage, links, run.steps, _observed(run))
     if alone and word not in ("unhealthy", "warning"):
         word, because, left_open = "inconclusive", _of_settings(view, findings), False
     if word == "healthy" and (short := _ends_early(run)):
@@ -299,7 +311,7 @@ def _answers(view: RunView, rule: Rule, finding: Finding) -> bool:
         return False
     needed = [quantity for need in rule.needs if isinstance(quantity := view.get(need), Series)]
     longest = max((len(series) for series in view.run.series.values()), default=0)
-    least = LEAST_UPDATES if OBSERVED.isdisjoint(view.run.series) else 1
+    least = 1 if is_observed(view) else LEAST_UPDATES
     return min((int(np.isfinite(s.values).sum()) for s in needed), default=longest) >= least
 
 

@@ -14,6 +14,7 @@ from ppo_doctor.checks.engine import FROM_SETTINGS
 from ppo_doctor.diagnosis.problems import GONE, OF_A_FALL
 from ppo_doctor.model.arrays import finite_of, median
 from ppo_doctor.model.evidence import number
+from ppo_doctor.model.metrics import OBSERVED
 from ppo_doctor.model.rules import Remedy
 from ppo_doctor.model.words import QUESTIONS
 from ppo_doctor.trainers.config_formats import parse_value
@@ -275,6 +276,8 @@ def _read_or_log(outcome: Outcome, run: Run, *, completions: bool) -> str:
         alias = shlex.quote(f"{outcome.key}={name}")
         return f"Say which column is the reward: --alias {alias}.{_of_the_columns(outcome, run)}"
     of = "the mean reward of the completions" if completions else "the mean return of the episodes"
+    if not OBSERVED.isdisjoint(run.series):
+        return f"Give the script's own log too (ppo-doctor run --log progress.csv …), with {of} as {name}."
     return f"Log {of} with every update as {name}: without it no log shows whether the policy learns."
 
 

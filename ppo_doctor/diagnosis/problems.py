@@ -11,7 +11,7 @@ from ppo_doctor.diagnosis.causes import STANDING
 from ppo_doctor.diagnosis.chain import links_killed_by
 from ppo_doctor.model.arrays import finite_of, mean_of
 from ppo_doctor.model.diagnosis import Cost, Problem
-from ppo_doctor.model.evidence import became, gone
+from ppo_doctor.model.evidence import UNREWARDED, became, gone
 from ppo_doctor.model.words import ASKED, CHAIN, QUESTIONS, Severity
 
 if TYPE_CHECKING:
@@ -224,8 +224,9 @@ def verdict(
     coverage: Coverage,
     links: Sequence[ChainLink],
     steps: tuple[int, int] | None = None,
+    observed: int = 0,
 ) -> Judgement:
-    """Return the verdict, and why; `steps` are the first and the last of the run."""
+    """Return the verdict, and why; `steps` are the first and the last of the run, `observed` its observed updates."""
     worst = min((_weighed(problem, outcome, steps) for problem in problems), key=GRAVEST.index, default=None)
     dead = next((link for link in links if link.state == "dead" and link.entailed_by is None), None)
     stands = dead is not None and dead.link in PATH and not outcome.clear
@@ -237,16 +238,19 @@ def verdict(
         return Judgement("inconclusive", problems[0].title)
     if dead is not None:
         return Judgement("inconclusive", f"no cause is named, but something is wrong at {dead.link}: {dead.witness}")
+    updates = f"{observed} update{'' if observed == 1 else 's'}"
+    nothing = f"nothing wrong was found in what was observed of {updates}" if observed else "nothing found"
     if coverage.failed:
-        return Judgement("inconclusive", f"nothing found, but {' and '.join(coverage.failed)} failed to run")
+        return Judgement("inconclusive", f"{nothing}, but {' and '.join(coverage.failed)} failed to run")
     if outcome.sound:
         return Judgement("healthy", became(outcome))
-    not_shown = [ASKED[question] for question in QUESTIONS if not getattr(coverage, question)]
-    if not not_shown:
-        because = f"nothing found, but the log does not show that the policy learns: {became(outcome)}"
-        return Judgement("inconclusive", because)
-    because = f"nothing found, but the log does not show {', nor '.join(not_shown)}"
-    return Judgement("inconclusive", because, left_open=True)
+    not_shown = ", nor ".join(ASKED[question] for question in QUESTIONS if not getattr(coverage, question))
+    if observed and outcome.what == "not_logged" and not outcome.key:
+        nothing += f", but it does not show {not_shown}" if not_shown else ""
+        return Judgement("inconclusive", f"{nothing}; {UNREWARDED}", left_open=bool(not_shown))
+    learns = f"that the policy learns: {became(outcome)}"
+    because = f"{nothing}, but the log does not show {not_shown or learns}"
+    return Judgement("inconclusive", because, left_open=bool(not_shown))
 
 
 def _weighed(problem: Problem, outcome: Outcome, steps: tuple[int, int] | None) -> Verdict:

@@ -94,6 +94,8 @@ class Coverage:
     would_answer: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: rules that failed to run, with reasons, if they answer a question, open a complaint or weigh for a cause
     failed: Mapping[str, str] = field(default_factory=dict)
+    #: how many rules are in no other count, because only an observation by `ppo-doctor run` could answer them
+    left_to_run: int = 0
 
 
 @frozen
@@ -134,6 +136,8 @@ class RunSummary:
     inferred: Mapping[str, str] = field(default_factory=dict)
     #: columns of a log by nobody's trainer that mean nothing to us, in the order of the log
     not_understood: tuple[str, ...] = ()
+    #: how many updates `ppo-doctor run` observed, 0 of a log
+    observed: int = 0
 
 
 @frozen

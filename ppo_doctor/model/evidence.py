@@ -64,6 +64,10 @@ def number(value: float | None) -> str:
     return f"{value:.4g}"
 
 
+#: How the reason of a verdict ends where updates were observed and no reward.
+UNREWARDED = "whether the policy learns cannot be said, because no reward is in the observation"
+
+
 def became(outcome: Outcome) -> str:
     """Return the outcome of the reward as a sentence without a full stop, with its levels and the step."""
     key = f"The reward ({outcome.key})" if outcome.key.lower() not in ("", "reward", "rewards") else "The reward"

@@ -33,14 +33,35 @@ class SourceRef:
         return self.path if self.line is None else f"{self.path}:{self.line}"
 
 
+#: What a line of a script does with what was observed → the words before its place; "" is any other part of it.
+ROLES: Mapping[str, str] = {
+    "": "also at",
+    "called": "called from",
+    "computed": "computed at",
+    "set": "set at",
+    "built": "built at",
+    "sampled": "sampled at",
+    "scored": "scored at",
+    "chosen": "chosen at",
+    "changed": "changed at",
+    "used": "used at",
+    "left": "left at",
+}
+
+
 @frozen
 class CodePlace:
-    """The line of a training script that a metric was observed at: its file, line from 1, function and text."""
+    """The line of a training script that a metric was observed at: its file, line from 1, function and text.
+
+    `role` is one of `ROLES`; `also` are further lines of the script that are part of the matter.
+    """
 
     file: str
     line: int
     function: str = ""
     text: str = ""
+    role: str = ""
+    also: tuple[CodePlace, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -49,6 +70,11 @@ class CodePlace:
     def says(self) -> str:
         """Return the place with its function and text: "train.py:205 in update: loss = surrogate.mean()"."""
         return f"{self}{f' in {self.function}' if self.function else ''}{f': {self.text}' if self.text else ''}"
+
+    @property
+    def does(self) -> str:
+        """Return the place after the words of its role: "called from train.py:31 in update: self.sync()"."""
+        return f"{ROLES[self.role]} {self.says}"
 
 
 @frozen(eq=False)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ppo_doctor.model.run import CodePlace, SourceRef
+from ppo_doctor.model.run import ROLES, CodePlace, SourceRef
 from ppo_doctor.readers.console_base import Line
 from ppo_doctor.readers.pack import Packer, disguise
 from ppo_doctor.readers.table import EmbeddedConfig, ScriptPlaces
@@ -32,6 +33,8 @@ PLACES, UNSEEN = "places", "unseen"
 #: and of a line of code or a reason.
 MOST_ENTRIES, LARGEST_LINE = 300, 10_000_000
 LONGEST_NAME, LONGEST_PATH, LONGEST_CODE = 80, 400, 200
+#: The most lines of a metric that are kept beside the main one.
+MOST_ALSO = 5
 _SETTINGS = tuple(f'"{key}"'.encode() for key in sorted(CONFIG_KEYS))
 #: Errors on a line that the fast path cannot read.
 _NOT_FAST = (ValueError, KeyError, TypeError, AttributeError, struct.error, OverflowError)
@@ -136,7 +139,7 @@ class ScriptLines:
             return record
         for metric, value in self._entries(record, PLACES, line):
             if (place := _code_place(value)) is not None:
-                self._add(self._places, metric, place, line)
+                self._add(self._places, metric, replace(place, also=self._also(value, metric, line)), line)
             else:
                 text = f"the line of code of {metric[:LONGEST_NAME]!r} is not used: it has no file and line"
                 self._notes.tell("line of code", text, line, kind="dropped")
@@ -155,6 +158,16 @@ class ScriptLines:
             self._notes.tell("unseen", text, max(self._unseen[name][1] for name in names), kind="said")
         if self._places:
             yield ScriptPlaces(places=self._places)
+
+    def _also(self, value: dict[str, Any], metric: str, line: int) -> tuple[CodePlace, ...]:
+        """Return the lines of code beside the main one of a metric."""
+        given = value.get("also", [])
+        places = [_code_place(each) for each in given[:MOST_ALSO]] if isinstance(given, list) else [None]
+        if None in places or len(given) > MOST_ALSO:
+            name = metric[:LONGEST_NAME]
+            text = f"lines of code beside that of {name!r} are not used: {MOST_ALSO} may be, each with file and line"
+            self._notes.tell("line of code beside another", text, line, kind="dropped")
+        return tuple(place for place in places if place is not None)
 
     def _entries(self, record: dict[str, Any], key: str, line: int) -> list[tuple[str, Any]]:
         entries = record.get(key, {})
@@ -181,7 +194,8 @@ def _code_place(value: object) -> CodePlace | None:
     if not 0 < line <= LARGEST_LINE:
         return None
     function, text = _text(value.get("function"), LONGEST_NAME), _text(value.get("text"), LONGEST_CODE)
-    return CodePlace(file=file, line=line, function=function, text=text)
+    role = _text(value.get("role"), LONGEST_NAME)
+    return CodePlace(file=file, line=line, function=function, text=text, role=role if role in ROLES else "")
 
 
 def _text(value: object, longest: int) -> str:

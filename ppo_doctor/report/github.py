@@ -9,6 +9,7 @@ from ppo_doctor.diagnosis.gate_result import failing
 from ppo_doctor.model.run import SourceRef
 from ppo_doctor.model.words import Severity
 from ppo_doctor.report import markdown, phrases
+from ppo_doctor.report.advice import advice
 from ppo_doctor.report.escape import command_data, command_property, slashes
 from ppo_doctor.report.phrases import capital, stopped
 from ppo_doctor.report.summary import summarize
@@ -93,8 +94,8 @@ def _level(problem: ProblemSummary, failed: bool) -> Level:
 def _problem(problem: ProblemSummary, diagnosis: Diagnosis, failed: Collection[str]) -> tuple[Level, str]:
     level = _level(problem, any(cause.id in failed for cause in phrases.causes_of(diagnosis, problem)))
     standing = capital(", ".join(phrases.standing(problem, diagnosis)))
-    advice = (stopped(f"{capital(label)}: {words}") for label, words in phrases.advice(problem))
-    text = " ".join((f"{standing}.", *advice))
+    lines = (stopped(f"{capital(label)}: {words}" if label else capital(words)) for label, words in advice(problem))
+    text = " ".join((f"{standing}.", *lines))
     title = ": ".join(filter(None, (problem.cause, phrases.title(problem))))
     place = problem.place
     if problem.code is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.words import CHAIN
 from ppo_doctor.report import html_plots, phrases
+from ppo_doctor.report.advice import advice
 from ppo_doctor.report.html_markup import NOTHING, Markup, code, document, el, fold, from_asset, join, row, table, text
 from ppo_doctor.report.html_plots import MOST_PLOTS, Drawing, measured
 from ppo_doctor.report.phrases import (
@@ -215,19 +216,19 @@ def _problem(
     words = phrases.standing(problem, diagnosis)
     tags = (el("li", text(word), cls=f"sev {severity}" if word == severity else "") for word in words)
     standing = el("ul", *tags, cls="tags")
-    advice = _pairs(phrases.advice(problem), "advice")
+    lines = _pairs(advice(problem), "advice")
     causes = phrases.causes_of(diagnosis, problem)
     account = accounts(f"How it was weighed, in {UNIT}", causes, diagnosis, unfolded=options.why)
-    parts = (heading, standing, advice, plots, account)
+    parts = (heading, standing, lines, plots, account)
     return el("article", *parts, cls=f"problem {problem.severity.value}", aria_labelledby=name)
 
 
 def _pairs(rows: Sequence[tuple[str, str]], cls: str) -> Markup:
-    """Return a list of sentences with their labels."""
-    pairs = (
-        join((el("dt", text(label), cls="do" * (label == "do")), el("dd", (code if label == "at" else text)(words))))
-        for label, words in rows
-    )
+    """Return a list of sentences with their labels; one without a label is a further line of code."""
+    pairs = []
+    for label, words in rows:
+        pairs += [el("dt", text(label), cls="do" * (label == "do"))] if label else []
+        pairs.append(el("dd", (code if label in ("", "at") else text)(words)))
     return el("dl", *pairs, cls=cls) if rows else NOTHING
 
 
@@ -328,11 +329,13 @@ def _checks(diagnosis: Diagnosis, *, unfolded: bool) -> Markup:
     left_out = ", ".join(flowing(name) for name in diagnosis.suppressed)
     note = el("p", text(f"Left out on request: {left_out}"), cls="quiet") if left_out else NOTHING
     skipped = el("p", text("A check that did not run is not a passed one: it says nothing."), cls="quiet")
+    further = phrases.left_to_run(diagnosis)
+    more = el("p", text(further), cls="quiet") if further else NOTHING
     listed = table(
         map(text, ("Outcome", "Check and what it found")), map(_check, ordered), "Every check with its outcome"
     )
     title = f"Every check: {len(ordered)}"
-    return fold(title, join((skipped, note, listed)), cls="all-checks", unfolded=unfolded)
+    return fold(title, join((skipped, more, note, listed)), cls="all-checks", unfolded=unfolded)
 
 
 def _check(finding: Finding) -> Markup:
@@ -340,8 +343,10 @@ def _check(finding: Finding) -> Markup:
     outcome = el("td", el("span", mark, text(f" {finding.status}"), cls=f"outcome {finding.status}"))
     about = f" · {finding.link} · {finding.severity.value}"
     name = el("div", text(f"{finding.code} "), code(finding.rule), text(about), cls="about")
-    place = el("div", code(finding.place.says)) if finding.place is not None else NOTHING
-    return el("tr", outcome, el("td", el("div", text(_result(finding))), place, name), cls="filtered")
+    place = finding.place
+    lines = (place.says, *(each.does for each in place.also)) if place is not None else ()
+    places = (el("div", code(line)) for line in lines)
+    return el("tr", outcome, el("td", el("div", text(_result(finding))), *places, name), cls="filtered")
 
 
 def _result(finding: Finding) -> str:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json]"
 
+#: What is given of a line of code.
+_LINE = "file line function text role"
 _NOT_ASCII = re.compile(r"[^\x00-\x7e]")
 
 
@@ -262,7 +264,8 @@ def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Json]:
     source = next((e.source for e in finding.evidence if e.source is not None), None)
     code: dict[str, Json] = {}
     if finding.place is not None:
-        code = {"at": str(finding.place), "place": fields(finding.place, "file line function text")}
+        also: list[Json] = [fields(each, _LINE) for each in finding.place.also]
+        code = {"at": str(finding.place), "place": {**fields(finding.place, _LINE), "also": also}}
     return {
         "id": finding.rule,
         "says": f"{finding.title}: {says(finding)}",

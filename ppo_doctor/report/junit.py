@@ -90,11 +90,12 @@ def _outcome(finding: Finding, causes: Sequence[RankedCause]) -> tuple[Result, s
     if finding.status == "skipped":
         return "skipped", finding.reason or "", ()
     text = f"{finding.title}: {says(finding)}"
-    code = f"at {finding.place.says}" if finding.place is not None else ""
+    place = finding.place
+    code = (f"at {place.says}", *(each.does for each in place.also)) if place is not None else ()
     if finding.status == "fired" and causes:
-        return "failure", finding.title, (says(finding), code, *(_advice(cause) for cause in causes))
+        return "failure", finding.title, (says(finding), *code, *(_advice(cause) for cause in causes))
     if finding.status == "fired":
-        return "passed", "", (f"{text} (fired; speaks for no cause that fails this run)", code)
+        return "passed", "", (f"{text} (fired; speaks for no cause that fails this run)", *code)
     return "passed", "", (text,)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model.words import CHAIN
 from ppo_doctor.report import phrases
+from ppo_doctor.report.advice import advice
 from ppo_doctor.report.escape import md, md_code, md_html, md_line
 from ppo_doctor.report.phrases import (
     MARK_KEY,
@@ -124,11 +126,15 @@ def _standing(problem: ProblemSummary, diagnosis: Diagnosis) -> str:
 
 
 def _problem(problem: ProblemSummary, diagnosis: Diagnosis, options: RenderOptions) -> str:
-    advice = phrases.advice(problem)
-    rows = [f"**{label}** {(md_code if label == 'at' else md)(words)}" for label, words in advice]
+    rows = "\n".join(starmap(_row, advice(problem)))
     accounts = [_account(cause) for cause in causes_of(diagnosis, problem)] if options.why else []
     head = f"#### {problem.rank}. {md(phrases.title(problem))}\n\n{_standing(problem, diagnosis)}"
-    return "\n\n".join(part for part in [head, _bullets(rows), *accounts] if part)
+    return "\n\n".join(part for part in [head, rows, *accounts] if part)
+
+
+def _row(label: str, words: str) -> str:
+    """Return a line of a problem as an item of a list; one without a label is an item below the one before."""
+    return f"- **{label}** {(md_code if label == 'at' else md)(words)}" if label else f"  - {md_code(words)}"
 
 
 def _details(summary: Summary, diagnosis: Diagnosis, options: RenderOptions) -> str:
@@ -163,8 +169,9 @@ def _outcome(finding: Finding) -> str:
 
 
 def _at(finding: Finding) -> str:
-    """Return the line of the script that a finding is about, or "" if it has none."""
-    return f" {md_code(finding.place.says)}" if finding.place is not None else ""
+    """Return the lines of the script that a finding is about, or "" if it has none."""
+    place = finding.place
+    return " " + ", ".join(map(md_code, (place.says, *(each.does for each in place.also)))) if place is not None else ""
 
 
 def _account(cause: RankedCause) -> str:

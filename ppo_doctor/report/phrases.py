@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from dataclasses import replace
 from itertools import zip_longest
 from os.path import commonprefix
 from typing import TYPE_CHECKING
 
-from ppo_doctor.model.evidence import became, number, says, way
+from ppo_doctor.model.evidence import UNREWARDED, became, number, says, way
 from ppo_doctor.model.words import Severity
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND
@@ -238,12 +237,12 @@ def outcome(summary: Summary, *, medians: bool = True) -> str:
     With `medians` it names the records of which the levels of the reward are medians.
     """
     records = _records_of_medians(summary.outcome) if medians else ""
-    parts = [became(summary.outcome) + records, *_evaluation_and_target(summary.outcome)]
+    unrewarded = summary.because.endswith(UNREWARDED)
+    parts = ["" if unrewarded else became(summary.outcome) + records, *_evaluation_and_target(summary.outcome)]
     parts.append(_trend(summary.entropy) if summary.entropy is not None else "")
+    told = ["; ".join(filter(None, parts)), summary.because]
     sentences = [stopped(f"The run died: {flowing(summary.died)}")] if summary.died else []
-    sentences += [stopped(capital(flowing("; ".join(filter(None, parts)))))] if any(parts) else []
-    if summary.because:
-        sentences.append(stopped(capital(flowing(summary.because))))
+    sentences += [stopped(capital(flowing(words))) for words in (reversed(told) if unrewarded else told) if words]
     if summary.verdict == "healthy":
         few = "only " * (THIN * summary.checks.clear < summary.checks.not_run)
         clear = f"{few}{count(summary.checks.clear, 'check')} clear, {_not_run(summary.checks)}"
@@ -349,47 +348,6 @@ def _place(place: SourceRef, diagnosis: Diagnosis) -> str:
     return f"{plain(place.path.removeprefix(folder(diagnosis)))} {where}".rstrip()
 
 
-def advice(
-    problem: ProblemSummary, *, seen: int = 2, resort: bool = True, because: bool = True
-) -> list[tuple[str, str]]:
-    """Return the lines of a problem with their labels: code, evidence, cost, causes, remedies, measurement, not to do.
-
-    The measurement precedes the remedies if the leading cause is only suspected. `seen` is the number of statistics;
-    without `resort` only the first remedy is printed, without `because` the measurement has no reason.
-    """
-    lines = [("at", prose(problem.code.says))] if problem.code is not None else []
-    lines += [("seen", "; ".join(map(flowing, problem.seen[:seen])))] if problem.seen[:seen] else []
-    if problem.cost is not None:
-        lines.append(("cost", f"{problem.cost.share:.0%} of the run: {problem.cost.what}"))
-    lines += _why(problem)
-    measure = problem.check if because or problem.check is None else replace(problem.check, because="")
-    check = [("check", _check(measure))] if measure is not None else []
-    actions = problem.do if resort else problem.do[:1]
-    do = [("then" if i else "do", remedy_says(action)) for i, action in enumerate(actions)]
-    lines += [*do, *check] if problem.sure else [*check, *do]
-    return [*lines, *([("not", sentence(problem.avoid))] if problem.avoid else [])]
-
-
-def _why(problem: ProblemSummary) -> list[tuple[str, str]]:
-    """Return the leading causes of a problem with their confidence; "or" precedes those as likely as the first."""
-    if not problem.why:
-        return [("why", "not told by this log")] if problem.state == "course" else []
-    first, *others = problem.why
-    lines = [("why", f"{first.confidence}: {flowing(first.title)}")]
-    alike = [flowing(why.title) for why in others if why.confidence == first.confidence]
-    if alike:
-        lines.append(("or", f"{'; or: '.join(alike)} (this log cannot tell which)"))
-    lines += [
-        ("also", f"{why.confidence}: {flowing(why.title)}") for why in others if why.confidence != first.confidence
-    ]
-    return lines
-
-
-def _check(measure: Measurement) -> str:
-    because = f": {flowing(measure.because)}" if measure.because else ""
-    return stopped(f"{to_do(measure)} {flowing(measure.log)}{because}")
-
-
 def wrong(summary: Summary) -> str:
     """Return the first problem of a run in one line, or its outcome if it has none."""
     if not summary.problems:
@@ -469,6 +427,15 @@ def counts(checks: Checks) -> str:
     """Return the numbers of checks that are clear, did not run or were left out."""
     left = f" · {checks.left_out} left out on request" if checks.left_out else ""
     return f"{checks.clear} clear · {_not_run(checks)}{left}"
+
+
+def left_to_run(diagnosis: Diagnosis) -> str:
+    """Return a sentence on the checks that only an observation could answer, or "" if none were left out."""
+    left = diagnosis.coverage.left_to_run
+    takes = "takes" if left == 1 else "take"
+    return (
+        f"{count(left, 'further check')} {takes} an observation of the running script: ppo-doctor run." if left else ""
+    )
 
 
 def _note(note: str, diagnosis: Diagnosis) -> str:

@@ -126,35 +126,38 @@ def _finding(finding: Finding, index: int, diagnosis: Diagnosis) -> dict[str, Js
     }
     if finding.place is None:
         return result
-    return result | {"locations": [_code(finding.place)], "relatedLocations": _related([finding], diagnosis)}
+    related = _related(finding.place, [finding], diagnosis)
+    return result | {"locations": [_code(finding.place)], "relatedLocations": related}
 
 
 def _cause(cause: RankedCause, index: int, diagnosis: Diagnosis, gate: GateResult | None) -> dict[str, Json]:
     supporting = support(cause, diagnosis)
     evidence = _located(supporting)
-    code = [_code(finding.place) for finding in supporting if finding.place is not None]
+    code = next((finding.place for finding in supporting if finding.place is not None), None)
+    logged = locations((evidence,) if evidence else (), diagnosis)
     result: dict[str, Json] = {
         "ruleId": plain(cause.id),
         "ruleIndex": index,
         "kind": "fail" if cause.confidence != "suspected" else "review",
         "level": LEVELS[cause.severity] if cause.confidence != "suspected" else "none",
         "message": {"text": _message(cause)},
-        "locations": code[:1] or locations((evidence,) if evidence else (), diagnosis),
-        "relatedLocations": _related(supporting, diagnosis),
+        "locations": [_code(code)] if code is not None else logged,
+        "relatedLocations": _related(code, supporting, diagnosis),
         "partialFingerprints": _fingerprints(cause.id, None, diagnosis),
         "properties": {"confidence": cause.confidence, "scoreDb": cause.score_db, "onsetStep": cause.onset_step},
     }
     return result | _standing(cause, gate)
 
 
-def _related(supporting: Sequence[Finding], diagnosis: Diagnosis) -> list[Json]:
-    """Return where each supporting finding shows; an id makes each entry one of its own."""
-    found: list[Json] = []
-    for finding in supporting:
-        for place in locations(finding.evidence[:1], diagnosis):
-            if isinstance(place, dict):
-                found.append(place | {"id": len(found) + 1, "message": {"text": prose(finding.title)}})
-    return found
+def _related(code: CodePlace | None, supporting: Sequence[Finding], diagnosis: Diagnosis) -> list[Json]:
+    """Return the further lines of code, and where each supporting finding shows; an id makes each entry unique."""
+    lines = [(_code(each), each.does) for each in code.also] if code is not None else []
+    shown = [(place, f.title) for f in supporting for place in locations(f.evidence[:1], diagnosis)]
+    return [
+        place | {"id": number, "message": {"text": prose(words)}}
+        for number, (place, words) in enumerate((*lines, *shown), start=1)
+        if isinstance(place, dict)
+    ]
 
 
 def _message(cause: RankedCause) -> str:

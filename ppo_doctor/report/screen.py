@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.words import ASKED, CHAIN, QUESTIONS, Severity
 from ppo_doctor.report import phrases
+from ppo_doctor.report.advice import advice
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
 from ppo_doctor.report.phrases import (
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from ppo_doctor.model.diagnosis import ChainLink, Diagnosis, LedgerEntry, RankedCause
     from ppo_doctor.model.rules import Finding, Measurement
+    from ppo_doctor.model.run import CodePlace
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import ProblemSummary, Summary, Table
 
@@ -73,6 +75,8 @@ class Cut:
     #: whether the second remedy is printed, and the most statistics of a problem
     next: bool = True
     seen: int = 2
+    #: the most lines of code beside that of the first problem
+    also: int = 2
     #: whether measurements have their reason
     because: bool = True
     remarks: int = 3
@@ -91,10 +95,10 @@ _STEPS: tuple[dict[str, Any], ...] = (
     {"says": False, "notes": 1, "further": 2},
     {"rows": 5},
     {"names": False},
-    {"seen": 1, "remarks": 2},
+    {"seen": 1, "remarks": 2, "also": 1},
     {"rows": 4, "further": 1, "remarks": 1},
     {"next": False},
-    {"remarks": 0, "because": False},
+    {"remarks": 0, "because": False, "also": 0},
     {"rows": 3, "further": 0},
     {"rows": 2, "notes": 0},
     {"settles": False, "medians": False},
@@ -103,15 +107,28 @@ _STEPS: tuple[dict[str, Any], ...] = (
 CUTS = tuple(accumulate(_STEPS, lambda cut, left_out: replace(cut, **left_out), initial=Cut()))
 
 
-def screen(page: Page, summary: Summary, diagnosis: Diagnosis, *, head: bool = True, most: int | None = None) -> None:
-    """Add as much of a summary as fits into `most` lines; without `head` the verdict and the run are left out."""
+def screen(
+    page: Page,
+    summary: Summary,
+    diagnosis: Diagnosis,
+    *,
+    head: bool = True,
+    whole: bool = False,
+    most: int | None = None,
+) -> None:
+    """Add as much of a summary as fits into `most` lines; without `head` the verdict and the run are left out.
+
+    With `whole` the first problem has all its lines of code, however long that is.
+    """
     most = _lines(summary, page.width) if most is None else most
-    for cut in CUTS:
+    lines = len(summary.problems[0].code.also) if whole and summary.problems and summary.problems[0].code else 0
+    for step in CUTS:
+        cut = replace(step, also=lines) if whole else step
         draft = Page(width=page.width, ascii=page.ascii)
         if head:
             _head(draft, summary, diagnosis)
         _whole(draft, summary, diagnosis, cut)
-        if len(draft.lines) < most:  # one line is left for the footer
+        if len(draft.lines) < most + lines:  # one line is left for the footer
             break
     page.lines.extend(draft.lines)
 
@@ -225,11 +242,12 @@ def _problem(page: Page, problem: ProblemSummary, diagnosis: Diagnosis, cut: Cut
     title = Span(phrases.title(problem), "bold")
     joined = (part for word in words for part in (" – " if word is words[0] else " · ", word))
     page.add((f"{number} ", title, *joined), 0, INDENT)
-    advice = phrases.advice(problem, seen=cut.seen, resort=cut.next, because=cut.because)
+    first = problem.rank == 1
+    lines = advice(problem, also=cut.also * first, seen=cut.seen, resort=cut.next, because=cut.because)
     if problem.sure and problem.do and not cut.settles:
-        advice = [(label, words) for label, words in advice if label != "check"]
-    labels = _FURTHER[cut.further] if problem.rank > 1 else None
-    for label, line in advice:
+        lines = [(label, words) for label, words in lines if label != "check"]
+    labels = None if first else _FURTHER[cut.further]
+    for label, line in lines:
         if labels is None or label in labels:
             page.labelled(Span(label, "bold" if label == "do" else "dim"), line, INDENT, LABELS)
 
@@ -386,7 +404,15 @@ def _unexplained(page: Page, diagnosis: Diagnosis) -> None:
         style = SEVERITY_STYLE.get(finding.severity, "")
         since = f" Since step {finding.onset_step}." if finding.onset_step is not None else ""
         page.add((Span(finding.severity.value, style), f" · {finding_says(finding)}.{since}"), INDENT, 2)
-        page.add(prose(finding.place.says) if finding.place is not None else "", INDENT + 2, 2)
+        code_lines(page, finding.place, INDENT + 2)
+
+
+def code_lines(page: Page, place: CodePlace | None, indent: int) -> None:
+    """Add a line of the script, and below it the others that are part of the matter."""
+    if place is not None:
+        page.add(prose(place.says), indent, 2)
+        for each in place.also:
+            page.add(prose(each.does), indent + 2, 2)
 
 
 def _unanswered(page: Page, diagnosis: Diagnosis) -> None:
@@ -417,6 +443,7 @@ def _checks(page: Page, diagnosis: Diagnosis, options: RenderOptions) -> None:
     elif skipped:
         page.add(Span("skipped, which is not the same as passed:", "dim"), INDENT)
         _reasons(page, skipped)
+    page.add(phrases.left_to_run(diagnosis), INDENT, 2)
     if diagnosis.suppressed:
         names = ", ".join(plain(name) for name in diagnosis.suppressed)
         page.add(f"left out on request, {count(len(diagnosis.suppressed), 'check')}: {names}", INDENT, 2)
@@ -430,7 +457,7 @@ def _each(page: Page, diagnosis: Diagnosis) -> None:
                 skipped = f"{plain(f.rule)}: {flowing(f.reason or '')}"
                 outcome = skipped if status == "skipped" else finding_says(f)
                 page.add((f"{mark} ", Span(plain(f.code), "dim"), f" {outcome}"), INDENT, 2)
-                page.add(prose(f.place.says) if f.place is not None else "", INDENT + 2, 2)
+                code_lines(page, f.place, INDENT + 2)
 
 
 def _reasons(page: Page, findings: Sequence[Finding]) -> None:

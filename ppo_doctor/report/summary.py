@@ -225,7 +225,11 @@ def summarize(diagnosis: Diagnosis, run: Run | None) -> Summary:
 def _because(diagnosis: Diagnosis, problems: Sequence[ProblemSummary], unanswered: Sequence[Open]) -> str:
     """Return the reason of the verdict, or "" where the problems or the outcome already give it."""
     because = diagnosis.verdict_because
-    if diagnosis.verdict == "healthy" or problems or _death(diagnosis) or became(diagnosis.outcome) in because:
+    if diagnosis.verdict == "healthy" or problems or _death(diagnosis):
+        return ""
+    if diagnosis.run.observed:
+        return because.removesuffix(f": {became(diagnosis.outcome)}")
+    if became(diagnosis.outcome) in because:
         return ""
     if unanswered and diagnosis.left_open:
         return "nothing was found, but not every question could be answered"

@@ -109,7 +109,7 @@ def _write(page: Page, summary: Summary, diagnosis: Diagnosis, options: RenderOp
         if options.fail_on:
             page.row(f"exit code {exit_code(diagnosis, options.fail_on):d} (--fail-on {options.fail_on})", 3)
         return
-    screen(page, summary, diagnosis)
+    screen(page, summary, diagnosis, whole=options.why or options.all)
     if options.why or options.all:
         details(page, diagnosis, options)
         page.blank()

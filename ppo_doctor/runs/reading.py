@@ -33,7 +33,7 @@ from ppo_doctor.trainers.names import is_settings
 
 if TYPE_CHECKING:
     from ppo_doctor.model.request import Request
-    from ppo_doctor.model.run import FloatArray, IntArray
+    from ppo_doctor.model.run import CodePlace, FloatArray, IntArray
     from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.readers import Item
 
@@ -110,8 +110,7 @@ def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Pat
             redacted = {key: configuration.redact(key, value) for key, value in item.values.items()}
             log.embedded.append(Found(values=redacted, source=item.source))
         elif isinstance(item, ScriptPlaces):
-            texts = {name: configuration.redact_text(place.text) for name, place in item.places.items()}
-            log.places |= {name: replace(place, text=texts[name]) for name, place in item.places.items()}
+            log.places |= {name: _redacted(place) for name, place in item.places.items()}
         else:
             log.notes.append(replace(item, text=configuration.redact_text(item.text)))
     source = SourceRef(path=path)
@@ -127,6 +126,11 @@ def collect(path: str, container: str, items: Iterable[Item], folders: tuple[Pat
     if are_monitor_tables(log.tables):
         log.tables = with_steps(log.tables)
     return log
+
+
+def _redacted(place: CodePlace) -> CodePlace:
+    text, also = configuration.redact_text(place.text), tuple(map(_redacted, place.also))
+    return replace(place, text=text, also=also)
 
 
 def _lean(table: Table, named: Iterable[str]) -> Table:

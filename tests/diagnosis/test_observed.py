@@ -6,9 +6,13 @@ import json
 
 import pytest
 
-from ppo_doctor.diagnosis.analyze import analyze
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.diagnosis.analyze import analyze, diagnose, read_run
+from ppo_doctor.model.evidence import UNREWARDED
 from ppo_doctor.model.metrics import OBSERVED
+from ppo_doctor.model.request import Request
 from ppo_doctor.model.words import Severity
+from ppo_doctor.report import RenderOptions, render
 
 CONFIG = {"learning_rate": 3e-4, "clip_range": 0.2, "max_grad_norm": 0.5, "n_epochs": 4, "num_minibatches": 4}
 #: One record of a sound actor-critic script with four passes over four minibatches.
@@ -347,10 +351,68 @@ def test_a_sound_run_has_no_grave_finding(tmp_path, name, count):
     assert diagnosis.verdict in ("healthy", "inconclusive")
 
 
+@pytest.mark.parametrize(("count", "updates"), [(1, "1 update"), (3, "3 updates")])
+def test_a_sound_run_says_in_how_many_updates_nothing_was_found_and_that_the_reward_is_missing(
+    tmp_path, count, updates
+):
+    diagnosis = analyze(written(tmp_path, records_of({}, count)))
+    because = f"nothing wrong was found in what was observed of {updates}; {UNREWARDED}"
+    assert (diagnosis.verdict, diagnosis.verdict_because) == ("inconclusive", because)
+    assert diagnosis.headline == f"{because.capitalize()}."
+    assert "ppo-doctor run --log" in diagnosis.first_step
+    for form in ("text", "markdown", "html", "json", "github"):
+        report = " ".join(render(diagnosis, None, RenderOptions(width=200), form).split())
+        assert diagnosis.headline in report
+        assert "No reward is logged" not in report
+
+
+def test_what_the_observation_does_not_show_is_named_beside_the_missing_reward(tmp_path):
+    diagnosis = analyze(written(tmp_path, records_of(*SOUND_RUNS["only weights seen"][:1], 3), {}))
+    assert diagnosis.left_open
+    assert ", but it does not show " in diagnosis.verdict_because
+    assert diagnosis.verdict_because.endswith(f"; {UNREWARDED}")
+
+
+def test_with_a_reward_its_course_comes_first(tmp_path):
+    records = [record | {"episode_return": 1.0} for record in records_of({}, 3)]
+    diagnosis = analyze(written(tmp_path, records))
+    assert UNREWARDED not in diagnosis.verdict_because
+    report = " ".join(render(diagnosis, None, RenderOptions(width=200), "text").split())
+    nothing = (
+        "Nothing wrong was found in what was observed of 3 updates, but the log does not show that the policy learns."
+    )
+    assert f"The reward (episode_return) has 3 numbers, too few to show a course. {nothing}" in report
+
+
 def test_as_few_records_of_a_log_that_was_not_observed_prove_nothing(tmp_path):
     changes = FAULTS["advantages zero"][0] | dict.fromkeys(OBSERVED)
     assert "advantages-all-zero" in grave(analyze(written(tmp_path, records_of(FAULTS["advantages zero"][0], 3))))
     assert "advantages-all-zero" not in grave(analyze(written(tmp_path, records_of(changes, 3))))
+
+
+def test_checks_that_take_an_observation_are_in_no_count_of_another_run(tmp_path):
+    seen = analyze(written(tmp_path, records_of({}, 3)))
+    logged = analyze(written(tmp_path, records_of(dict.fromkeys(OBSERVED), 3)))
+    only_seen = {finding.rule for finding in seen.findings} - {finding.rule for finding in logged.findings}
+    assert {"loss-pulls-against-advantages", "weights-in-no-optimizer", "minibatches-alike"} < only_seen
+    assert "ratio-identically-one" not in only_seen
+    assert (seen.coverage.left_to_run, logged.coverage.left_to_run) == (0, len(only_seen))
+    assert not [finding for finding in logged.findings if OBSERVED.intersection(finding.missing)]
+    counts = logged.coverage.clear + logged.coverage.fired + logged.coverage.skipped + logged.coverage.errored
+    assert counts == len(logged.findings)
+    words = f"{len(only_seen)} further checks take an observation of the running script: ppo-doctor run."
+    for form, options in (("text", {"why": True, "width": 200}), ("html", {})):
+        reports = [" ".join(render(each, None, RenderOptions(**options), form).split()) for each in (seen, logged)]
+        assert [words in report.replace("\u00a0", " ") for report in reports] == [False, True]
+    assert words not in render(logged, None, RenderOptions(), "text")
+
+
+def test_a_check_left_out_on_request_is_counted_once(tmp_path):
+    path = written(tmp_path, records_of(dict.fromkeys(OBSERVED), 3))
+    request = Request(ignore=("minibatches-alike", "ratio-identically-one"))
+    whole, less = (diagnose(read_run(str(path), each), load_pack(), each) for each in (Request(), request))
+    assert less.coverage.left_to_run == whole.coverage.left_to_run - 1
+    assert len(less.findings) == len(whole.findings) - 1
 
 
 def test_one_update_without_advantages_at_the_end_is_no_finding(tmp_path):

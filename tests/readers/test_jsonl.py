@@ -4,7 +4,7 @@ from math import inf, isnan, nan
 import pytest
 
 from ppo_doctor.model.run import CodePlace
-from ppo_doctor.readers.jsonl import LONGEST_CODE, MOST_ENTRIES
+from ppo_doctor.readers.jsonl import LONGEST_CODE, MOST_ALSO, MOST_ENTRIES
 
 
 def lines(*records):
@@ -247,6 +247,33 @@ def test_places_and_reasons_that_are_no_object_are_a_note(reading, key, value):
 def test_a_function_or_text_of_another_type_is_left_out(reading):
     got = reading(lines(header(places={"loss": code(function=3, text=None)}), {"step": 1, "loss": 0.5}))
     assert got.places == {"loss": CodePlace(file="train.py", line=205)}
+
+
+def test_further_lines_of_the_script_have_their_roles(reading):
+    others = [code(26, text="EPS = 2e-6", role="set"), code(31, function=7, role="dances"), code(32, role=["set"])]
+    got = reading(lines(header(places={"ratio_std": code(role="used", also=others)}), {"step": 1, "ratio_std": 0.5}))
+    place = got.places["ratio_std"]
+    assert (place.role, place.line) == ("used", 205)
+    assert [(each.line, each.role) for each in place.also] == [(26, "set"), (31, ""), (32, "")]
+    assert [each.does for each in place.also[:1]] == ["set at train.py:26 in update: EPS = 2e-6"]
+    assert got.notes == []
+
+
+@pytest.mark.parametrize(
+    ("also", "kept"),
+    [
+        ("train.py:26", []),
+        ({"file": "train.py", "line": 26}, []),
+        (None, []),
+        ([code(26), None, code(line=-1), [code(27)], code(28, also=[code(29)])], [26, 28]),
+        ([code(line) for line in range(1, 400)], list(range(1, MOST_ALSO + 1))),
+    ],
+)
+def test_further_lines_of_another_type_or_too_many_are_a_note(reading, also, kept):
+    got = reading(lines(header(places={"ratio_std": code(also=also)}), {"step": 1, "ratio_std": 0.5}))
+    assert [each.line for each in got.places["ratio_std"].also] == kept
+    assert [each.also for each in got.places["ratio_std"].also] == [()] * len(kept)
+    assert got.says("log:1: lines of code beside that of 'ratio_std' are not used")
 
 
 def test_places_and_reasons_are_bounded(reading):

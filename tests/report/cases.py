@@ -385,6 +385,13 @@ def unhealthy() -> Diagnosis:
 CODE = CodePlace(file="train.py", line=205, function="update", text="loss = -torch.min(a, b).mean()")
 
 
+SET = CodePlace(file="conf.py", line=26, text="EPS = 2e-6", role="set")
+CALLED = CodePlace(file="train.py", line=231, function="main", text="self.sync()", role="called")
+CHANGED = CodePlace(file="train.py", line=88, function="anneal", text="eps *= decay", role="changed")
+#: a line of code with three others
+TOGETHER = replace(CODE, role="used", also=(SET, CALLED, CHANGED))
+
+
 def observed(code: CodePlace = CODE) -> Diagnosis:
     """Return the diagnosis of an observed script: the finding of its problem is about a line of code."""
     sick = unhealthy()

@@ -11,7 +11,7 @@ from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
 from ppo_doctor.model.errors import ExitCode
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
 from ppo_doctor.report.github import MOST, guarded, summary
-from tests.report.cases import CASES, LOG, observed, unhealthy
+from tests.report.cases import CASES, LOG, TOGETHER, observed, unhealthy
 from tests.report.golden import check_golden
 
 COMMAND = re.compile(r"::(error|warning|notice) (?:file=[^,:]+,(?:line=\d+,)?)?title=[^:]*::[^\r\n]*\Z")
@@ -48,6 +48,12 @@ def test_the_place_is_the_line_of_an_observed_script():
     (line,) = annotations(observed())
     assert line.startswith("::error file=train.py,line=205,title=ppo-doctor%3A adv-exactly-zero")
     assert "train.py:205 in update: loss = -torch.min(a, b).mean()" in line
+
+
+def test_further_lines_of_an_observed_script_are_in_the_annotation():
+    (line,) = annotations(observed(TOGETHER))
+    assert line.startswith("::error file=train.py,line=205,")
+    assert ". Set at conf.py:26: EPS = 2e-6. Called from train.py:231 in main: self.sync(). Changed at" in line
 
 
 @pytest.mark.parametrize("text", ["a\n::error::b", "100%", "a\r\nb", "x,y:z", "::stop-commands::t"])

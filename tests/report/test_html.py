@@ -35,6 +35,7 @@ from .cases import (
     FLAT_LOSS,
     NOTHING_TO_LEARN,
     RIVAL,
+    TOGETHER,
     ZERO,
     counted,
     hostile,
@@ -231,6 +232,13 @@ def test_the_line_of_an_observed_script_is_code() -> None:
     line = "<code>train.py:205 in update: if a &lt; b and c: pass</code>"
     assert f"<dt>at</dt><dd>{line}</dd>" in source
     assert source.count(line) == 2  # of the problem, and of its check
+
+
+def test_further_lines_of_an_observed_script_follow_the_first() -> None:
+    source = render(observed(TOGETHER), None, RenderOptions(), "html")
+    lines = "".join(f"<dd><code>{line}</code></dd>" for line in (CODE.says, *(each.does for each in TOGETHER.also)))
+    assert f"<dt>at</dt>{lines}<dt>" in source
+    assert source.count("set at conf.py:26: EPS = 2e-6") == 2  # of the problem, and of its check
 
 
 def test_no_control_or_invisible_character_reaches_the_page() -> None:

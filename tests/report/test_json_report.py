@@ -13,9 +13,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.run import ROLES
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
 
-from .cases import CASES, CODE, ZERO, diagnosis, hostile, unhealthy
+from .cases import CASES, CODE, TOGETHER, ZERO, diagnosis, hostile, observed, unhealthy
 from .golden import check_golden
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/diagnosis.schema.json").read_text("utf-8"))
@@ -106,9 +107,22 @@ def test_what_to_do_names_the_run_s_own_value() -> None:
 def test_a_finding_has_the_line_of_an_observed_script() -> None:
     finding = next(each for each in report("observed")["findings"] if each["id"] == ZERO.rule)
     assert finding["at"] == "train.py:205"
-    assert finding["place"] == {"file": "train.py", "line": 205, "function": "update", "text": CODE.text}
+    line = {"file": "train.py", "line": 205, "function": "update", "text": CODE.text, "role": ""}
+    assert finding["place"] == {**line, "also": []}
     others = [each for name in ("observed", "unhealthy") for each in report(name)["findings"]]
     assert ["place" in each for each in others].count(True) == 1
+
+
+def test_a_finding_has_the_further_lines_of_an_observed_script_with_their_roles() -> None:
+    document = strict(render(observed(TOGETHER), None, OPTIONS, "json"))
+    VALIDATOR.validate(document)
+    place = next(each["place"] for each in document["findings"] if each["id"] == ZERO.rule)
+    assert (place["role"], [each["role"] for each in place["also"]]) == ("used", ["set", "called", "changed"])
+    assert place["also"][0] == {"file": "conf.py", "line": 26, "function": "", "text": "EPS = 2e-6", "role": "set"}
+
+
+def test_the_schema_knows_every_role() -> None:
+    assert SCHEMA["$defs"]["role"]["enum"] == [*ROLES]
 
 
 def test_numbers_are_finite_or_null() -> None:

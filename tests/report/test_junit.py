@@ -9,7 +9,7 @@ import pytest
 from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
 from ppo_doctor.model.errors import ExitCode
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
-from tests.report.cases import CASES, CODE, LOG, observed, unhealthy
+from tests.report.cases import CASES, CODE, LOG, TOGETHER, observed, unhealthy
 from tests.report.golden import check_golden
 
 
@@ -53,6 +53,12 @@ def test_what_a_status_becomes():
 def test_a_failure_names_the_line_of_an_observed_script():
     lines = cases(observed())["ADV001 advantages-all-zero"].find("failure").text.splitlines()
     assert f"at train.py:205 in update: {CODE.text}" in lines
+
+
+def test_a_failure_names_every_line_of_an_observed_script():
+    lines = cases(observed(TOGETHER))["ADV001 advantages-all-zero"].find("failure").text.splitlines()
+    at = lines.index(f"at {TOGETHER.says}")
+    assert lines[at + 1 : at + 4] == [each.does for each in TOGETHER.also]
 
 
 def test_a_fired_rule_that_fails_nothing_is_not_red():

@@ -12,7 +12,7 @@ from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
 from ppo_doctor.model.errors import ExitCode
 from ppo_doctor.report import RenderOptions, render, render_many
 from ppo_doctor.report.escape import md, md_code, md_line
-from tests.report.cases import CASES, CODE, LOG, observed, unhealthy
+from tests.report.cases import CASES, CODE, LOG, TOGETHER, observed, unhealthy
 from tests.report.golden import check_golden
 from tests.report.test_html import a_run
 
@@ -45,6 +45,14 @@ def test_the_line_of_an_observed_script_is_one_code_span(text):
     line = f"train.py:205 in update: {text}".replace("|", r"\|").replace("  ", " ")
     assert line in spans
     assert [" ".join(span.split()) for span in spans].count(line) == 2  # of the problem, and of its check
+
+
+def test_further_lines_of_an_observed_script_are_items_below_the_first():
+    report = render(observed(TOGETHER), None, RenderOptions(all=True), "markdown")
+    rows = [f"- **at** `{TOGETHER.says}`", *(f"  - `{each.does}`" for each in TOGETHER.also)]
+    assert "\n".join(rows) in report
+    spans = [token.content for token in tokens(report) if token.type == "code_inline"]
+    assert [spans.count(each.does) for each in TOGETHER.also] == [2, 2, 2]
 
 
 def test_accounts_are_told_on_request():

@@ -16,7 +16,7 @@ from ppo_doctor.model.run import SourceRef
 from ppo_doctor.model.words import Severity
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
 from ppo_doctor.report.sarif import location
-from tests.report.cases import CASES, CODE, LOG, observed, unhealthy
+from tests.report.cases import CASES, CODE, LOG, TOGETHER, observed, unhealthy
 from tests.report.golden import check_golden
 from tests.report.sarif_subset import SCHEMA
 
@@ -178,3 +178,14 @@ def test_the_place_is_the_line_of_an_observed_script():
         assert place["logicalLocations"] == [{"name": "update"}]
         assert found[name]["relatedLocations"][0]["physicalLocation"]["region"] == {"startLine": 12}
     assert prints(observed()) == prints(unhealthy())
+
+
+def test_further_lines_of_an_observed_script_are_related_places():
+    found = results(run_of(observed(TOGETHER)))
+    for name in ("ADV001", "adv-exactly-zero"):
+        related = found[name]["relatedLocations"]
+        assert [each["id"] for each in related] == list(range(1, len(related) + 1))
+        assert [each["message"]["text"] for each in related[:3]] == [each.does for each in TOGETHER.also]
+        assert related[0]["physicalLocation"]["artifactLocation"]["uri"] == "conf.py"
+        assert related[1]["physicalLocation"]["region"] == {"startLine": 231, "snippet": {"text": "self.sync()"}}
+        assert related[3]["physicalLocation"]["region"] == {"startLine": 12}  # in the log

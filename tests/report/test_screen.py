@@ -18,7 +18,20 @@ from ppo_doctor.model.run import Run
 from ppo_doctor.model.words import Confidence
 from ppo_doctor.report import RenderOptions, render
 
-from .cases import CASES, CODE, FLAT_GROUPS, LOG, NOTHING_TO_LEARN, ZERO, healthy, observed, unhealthy
+from .cases import (
+    CASES,
+    CHANGED,
+    CODE,
+    FLAT_GROUPS,
+    LOG,
+    NOTHING_TO_LEARN,
+    SET,
+    TOGETHER,
+    ZERO,
+    healthy,
+    observed,
+    unhealthy,
+)
 from .test_html import a_run
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_logs"
@@ -102,9 +115,31 @@ def test_a_problem_has_the_line_of_an_observed_script_in_its_heading_and_below()
     assert shown(observed(), all=True).count(CODE.text) == 2
 
 
+def test_two_further_lines_of_code_are_below_the_first_problem_and_the_others_in_the_details() -> None:
+    lines = shown(observed(TOGETHER)).splitlines()
+    at = next(n for n, line in enumerate(lines) if line.split()[0:1] == ["at"])
+    assert lines[at + 1 : at + 3] == [
+        f"{' ' * 9}set at conf.py:26: EPS = 2e-6",
+        f"{' ' * 9}called from train.py:231 in main: self.sync()",
+    ]
+    assert len(lines) <= 24
+    assert CHANGED.does not in "\n".join(lines)
+    for options in ({"why": True}, {"all": True}):
+        assert f"{' ' * 9}changed at train.py:88 in anneal: eps *= decay" in shown(observed(TOGETHER), **options)
+    assert shown(observed(TOGETHER), all=True).count(SET.does) == 2  # below the problem and its check
+    assert SET.does not in shown(observed(TOGETHER), quiet=True)
+
+
+def test_further_lines_of_code_go_before_the_report_is_longer_than_a_screen() -> None:
+    problems = [replace(observed().problems[0], id=f"p{number}") for number in range(1, 6)]
+    lines = shown(replace(observed(TOGETHER), problems=tuple(problems))).splitlines()
+    assert len(lines) <= 24
+    assert CODE.text in "\n".join(lines)
+
+
 def test_a_line_of_code_reaches_no_terminal_unescaped() -> None:
     code = replace(CODE, file="a\x1b[2J.py", function="f\u202e", text="x = 1\n\x9b2J")
-    assert not set("\x1b\x9b\u202e") & set(shown(observed(code), all=True, why=True))
+    assert not set("\x1b\x9b\u202e") & set(shown(observed(replace(code, also=(code,))), all=True, why=True))
 
 
 def test_quiet_tells_the_exit_code_of_the_command() -> None:

@@ -10,7 +10,7 @@ from ppo_doctor.model.evidence import measured, number
 from ppo_doctor.model.evidence import sentence as evidence_says
 from ppo_doctor.model.words import CHAIN
 from ppo_doctor.report import RenderOptions
-from ppo_doctor.report.escape import plain, prose
+from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span, wrap
 from ppo_doctor.report.phrases import (
     MARK_STYLE,
@@ -23,7 +23,7 @@ from ppo_doctor.report.phrases import (
     listed,
     stopped,
 )
-from ppo_doctor.report.screen import details, screen
+from ppo_doctor.report.screen import code_lines, details, screen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -228,7 +228,7 @@ def _head(page: Page, finding: Finding) -> None:
     severity = Span(finding.severity.value, SEVERITY_STYLE.get(finding.severity, ""))
     about = (Span(finding.status, style), " · ", severity, " · link ", plain(finding.link), " · ")
     page.add((*about, Span(f"{plain(finding.code)} {plain(finding.rule)}", "cyan"), *since), 0, 2)
-    page.add(prose(finding.place.says) if finding.place is not None else "", 2, 2)
+    code_lines(page, finding.place, 2)
     if finding.reason:
         page.blank()
         page.add(stopped(capital(flowing(finding.reason))))

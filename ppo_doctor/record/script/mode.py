@@ -320,7 +320,9 @@ class Operations:
         inputs = Inputs(weight, rows, graded, stack, tokens, width, memory, taken, chosen, batch)
         step = self._session.step
         if graded and not tokens and not step.normalised_at and normalised.differs(step, inputs):
-            step.normalised_at = normalised.changed_at(data, [(each.name, each.stack, each.args) for each in history], stack, self._session)
+            step.normalised_at = normalised.changed_at(
+                data, [(each.name, each.stack, each.args) for each in history], stack, self._session
+            )
         step.inputs.append(inputs)
 
     def _from_network_without_gradient(self, data: Tensor) -> bool:

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ppo_doctor.record.script.places import LEVELS, Places, assignment_line
+from ppo_doctor.model import run
+from ppo_doctor.record.script.places import LEVELS, ROLES, Places, assignment_line
 
 SCRIPT = """
 def inner(back):
@@ -115,3 +116,7 @@ def test_lines_of_assignments_are_found(source):
     lines = SETTINGS.splitlines()
     assert lines[assignment_line(source, "old_policy", "policy").line - 1] == "old_policy = policy"
     assert assignment_line(source, "policy", "old_policy") is None
+
+
+def test_reports_have_words_for_every_role():
+    assert {*ROLES} == {*run.ROLES}
