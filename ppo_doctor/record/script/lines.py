@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -67,12 +68,16 @@ def _distinct(places: Iterable[Place]) -> tuple[Place, ...]:
 def places_of(seen: UpdateSeen, session: Session) -> dict[str, tuple[Place, ...]]:
     """Return the lines of the script that the metrics of an update are about."""
     lines = Lines(session.places)
-    _add_not_finite(lines, session)
+    broken = not all(math.isfinite(loss) for step in seen.steps for loss in step.losses)
+    if broken:
+        _add_not_finite(lines, session)
     _add_loss_lines(lines, seen, session)
     add_setting_lines(lines, seen, session)
     _add_old_log_prob_lines(lines, seen, session)
     _add_step_lines(lines, seen, session)
     add_sample_lines(lines, seen, session)
+    if not broken:
+        _add_not_finite(lines, session)
     return lines.all()
 
 
