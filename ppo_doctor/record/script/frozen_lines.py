@@ -21,6 +21,9 @@ def add_frozen_lines(lines: Lines, session: Session) -> None:
 
 
 def _add(lines: Lines, names: tuple[str, ...], stack: Stack, session: Session) -> None:
+    if stack in session.operations.detached:
+        lines.add(names, stack, "changed")
+        return
     if stack:
         thawed = session.operations.thawed_at
         again = thawed and thawed[0][0] is stack[0][0]  # the same function unfroze others, but not these

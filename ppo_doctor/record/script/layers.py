@@ -36,7 +36,7 @@ class Layers:
         """Remember a line of the script that sets a network to training."""
         stack = self._places.stack(frame)
         if self._places.own(stack) is not None:
-            others = [(known, at) for known, at in self._training_at if at[0] != stack[0]]
+            others = [each for each in self._training_at if each[0]() is not network or each[1][0] != stack[0]]
             self._training_at = [(weakref.ref(network), stack), *others][:MOST]
 
     def training_at(self, weights: Container[int]) -> list[Stack]:

@@ -34,7 +34,7 @@ def add_mode_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
 def _add_dropout(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     """Add the line that turns dropout on for training only, else the one that sets its rate, then the other."""
     files, layers = session.own_files(), session.layers
-    dropped = next(step.dropout_place for step in seen.steps if step.dropout_place)
+    dropped = next((step.dropout_place for step in seen.steps if step.dropout_place), ())
     names = ("dropout_active", FIRST)
     only_training = not any(step.dropout[False] for step in seen.steps)
     training_at = layers.training_at(seen.policy)
@@ -67,8 +67,8 @@ def _add_normalisation(lines: Lines, seen: UpdateSeen, session: Session) -> None
         lines.add(names, place, "changed")
         lines.add(names, caller, "called")
         return
-    maker = getattr(stack[0][0], "co_qualname", "").partition(".")[0]
-    for each in mentions(session.own_files(), maker)[:1] if maker else ():
+    maker = stack[0][0].co_qualname.partition(".")[0]
+    for each in mentions(session.own_files(), maker)[:1]:
         lines.add(names, each, "used")
 
 

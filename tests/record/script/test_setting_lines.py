@@ -105,6 +105,10 @@ CASES = {
     "a part that runs without gradients": Case(
         ((HIDDEN, "        with torch.no_grad():  # here\n    " + HIDDEN),), "weights_without_gradient"
     ),
+    "a part that a function detaches": Case(
+        ((HIDDEN, HIDDEN.replace("obs - self.mean)", "obs - self.mean).detach()") + "  # here"),),
+        "weights_without_gradient",
+    ),
     "dropout in training only": Case(
         (
             ("self.head = nn.Linear(8, 3)", "self.head = nn.Sequential(nn.Dropout(0.3), nn.Linear(8, 3))"),
