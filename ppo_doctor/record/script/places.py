@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 #: Longest text of a line that is kept.
@@ -126,6 +126,16 @@ class Places:
         if real.startswith(self._folder) and not any(part in real for part in _NOT_OWN):
             return _OWN
         return _LIBRARY
+
+
+def has_variables(value: object) -> bool:
+    """Return whether a value is an object, or a module of the user, whose variables may be looked at.
+
+    What a library's module holds may warn or be imported when it is looked at, such as `torch.distributed.reduce_op`.
+    """
+    if isinstance(value, ModuleType) and any(part in str(vars(value).get("__file__")) for part in _NOT_OWN):
+        return False
+    return hasattr(value, "__dict__") and not isinstance(value, type)
 
 
 def variables(frame: FrameType) -> dict[str, Any]:
