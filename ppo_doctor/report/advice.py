@@ -10,7 +10,17 @@ from ppo_doctor.report.phrases import flowing, remedy_says, sentence, stopped, t
 
 if TYPE_CHECKING:
     from ppo_doctor.model.rules import Measurement
+    from ppo_doctor.model.run import CodePlace
+    from ppo_doctor.report.layout import Page
     from ppo_doctor.report.summary import ProblemSummary
+
+
+def code_lines(page: Page, place: CodePlace | None, indent: int) -> None:
+    """Add a line of the script, and below it the others that are part of the matter."""
+    if place is not None:
+        page.add(prose(place.says), indent, 2)
+        for each in place.also:
+            page.add(prose(each.does), indent + 2, 2)
 
 
 def advice(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.words import ASKED, CHAIN, QUESTIONS, Severity
 from ppo_doctor.report import phrases
-from ppo_doctor.report.advice import advice
-from ppo_doctor.report.escape import plain, prose
+from ppo_doctor.report.advice import advice, code_lines
+from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span, columns
 from ppo_doctor.report.phrases import (
     MARK_KEY,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from ppo_doctor.model.diagnosis import ChainLink, Diagnosis, LedgerEntry, RankedCause
     from ppo_doctor.model.rules import Finding, Measurement
-    from ppo_doctor.model.run import CodePlace
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import ProblemSummary, Summary, Table
 
@@ -405,14 +404,6 @@ def _unexplained(page: Page, diagnosis: Diagnosis) -> None:
         since = f" Since step {finding.onset_step}." if finding.onset_step is not None else ""
         page.add((Span(finding.severity.value, style), f" · {finding_says(finding)}.{since}"), INDENT, 2)
         code_lines(page, finding.place, INDENT + 2)
-
-
-def code_lines(page: Page, place: CodePlace | None, indent: int) -> None:
-    """Add a line of the script, and below it the others that are part of the matter."""
-    if place is not None:
-        page.add(prose(place.says), indent, 2)
-        for each in place.also:
-            page.add(prose(each.does), indent + 2, 2)
 
 
 def _unanswered(page: Page, diagnosis: Diagnosis) -> None:

@@ -217,9 +217,14 @@ def summarize(diagnosis: Diagnosis, run: Run | None) -> Summary:
         remarks=_remarks(diagnosis, problems),
         do=None if any(problem.do for problem in problems) or not step else Remedy(do=step),
         open=unanswered,
-        short=any(not question.metrics for question in unanswered) and 0 < diagnosis.run.records < FEW,
+        short=any(not question.metrics for question in unanswered) and 0 < _records(diagnosis) < FEW,
         reading=_reading(diagnosis, run),
     )
+
+
+def _records(diagnosis: Diagnosis) -> int:
+    """Return the number of records; beside observed updates a log may hold more rewards."""
+    return max(diagnosis.run.records, diagnosis.outcome.records)
 
 
 def _because(diagnosis: Diagnosis, problems: Sequence[ProblemSummary], unanswered: Sequence[Open]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from ppo_doctor.model.arrays import beside
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.metrics import OBSERVED
 from ppo_doctor.model.run import Fact, Note, Run, Series, SourceRef
 from ppo_doctor.readers.table import CELL, RUN_KEYS, Table
 from ppo_doctor.runs import columns, configs_beside
@@ -192,8 +193,8 @@ def given_settings(request: Request) -> list[Found]:
 
 
 def _beside(log: Log, request: Request, profile: Profile) -> list[Beside]:
-    """Return the configurations near the log; none if the request names one."""
-    if log.path == "-" or request.configs:
+    """Return the configurations near the log; none if the request names one, or if the script itself was observed."""
+    if log.path == "-" or request.configs or not OBSERVED.isdisjoint(log.keys):
         return []
     found, notes = configs_beside.beside(Path(log.path), profile, log.folders)
     log.notes.extend(notes)

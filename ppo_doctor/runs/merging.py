@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from ppo_doctor.model.arrays import distinct
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.metrics import OBSERVED
 from ppo_doctor.model.request import Request
 from ppo_doctor.model.run import Note, Run, Series, SourceRef
 from ppo_doctor.runs.agreement import Agreement, averages, compared, of_minibatches, overlap
@@ -179,9 +181,16 @@ def _like(logs: Sequence[Log]) -> Profile | None:
 
 
 def _worth(reading: _Reading) -> float:
+    if _is_observed(reading.run):  # a log beside it adds what was not observed, however long it is
+        return math.inf
     source = reading.run.sources[0]
     points = sum(map(_points, reading.run.series.values()))
     return points * WORTH.get(source.container, 1.0) * FIRST_NAMES.get(Path(source.path).name, 1.0)
+
+
+def _is_observed(run: Run) -> bool:
+    """Return whether a run was observed in its running script, by steps of its optimizer."""
+    return not OBSERVED.isdisjoint(run.series)
 
 
 def _points(series: Series) -> int:
@@ -208,6 +217,8 @@ def _groups(source: RunSource, readings: Sequence[_Reading]) -> list[list[_Readi
             printed = _prints(main, reading) and averages(*pair)
             if printed or of_minibatches(*pair) or of_minibatches(*reversed(pair)):
                 agreement = replace(agreement, share=1.0, differences=())
+            if _is_observed(main.run):  # a log counts its steps otherwise
+                agreement = replace(agreement, differences=())
             if source.together or _same_run(main, reading, agreement):
                 group.append(replace(reading, agreement=agreement))
                 break
@@ -299,6 +310,8 @@ def _added(main: Run, held: dict[str, Series], other: Run, agreement: Agreement)
         return {name: series for name, series in moved.items() if series}, [n for n, s in moved.items() if not s]
     ours = "steps_numbered" in main.facts
     theirs = "steps_numbered" in other.facts
+    if _is_observed(main):
+        return lacking, []
     side_by_side = ours and theirs and main.steps == other.steps and not agreement.metrics
     if not side_by_side and (ours or theirs or overlap(main, other) < COVERED):
         return {}, list(lacking)
@@ -335,7 +348,8 @@ def _added_note(main: Run, other: Run, added: dict[str, Series], unused: Sequenc
     lost = f"; {listed(unused)} not used, for its steps are counted otherwise" if unused else ""
     if agreement.metrics and agreement.clock is None and main.steps and other.steps and _reaches_beyond(main, other):
         lost += f"; what it holds of the same metrics outside of steps {main.steps[0]} to {main.steps[1]} is not used"
-    text = f"holds the run of {main.sources[0].path} too and {adds}{lost}"
+    of = "is the log of the observed script" if _is_observed(main) else f"holds the run of {main.sources[0].path} too"
+    text = f"{of} and {adds}{', by its own steps' if _is_observed(main) and added else ''}{lost}"
     return Note(text=text, source=SourceRef(path=other.sources[0].path))
 
 

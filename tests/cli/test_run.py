@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import textwrap
 
 import pytest
 
@@ -72,6 +75,22 @@ def test_a_log_is_judged_together_with_what_was_observed(stage, samples):
 
 
 @posix
+def test_the_reward_of_a_log_is_judged_beside_what_was_observed(stage):
+    row = {"ppo_doctor": 1, "policy_pull": 1.0, "approx_kl": 0.01, "update_norm": 0.1}
+    stage.records.write_text("".join(json.dumps({**row, "step": 16 * n}) + "\n" for n in (1, 2, 8)))
+    rows = "\n".join(f"{n},{2048 * n},{n / 40}" for n in range(1, 41))
+    text = f"iteration,timesteps,episode_return\n{rows}\n"
+    stage.write("train.py", STEP + f"open('progress.csv', 'w').write({text!r})")
+    for out in ((), ("--out", "run.jsonl")):
+        code, _, err = stage.observed("--log", "progress.csv", *out, "train.py")
+        words = " ".join(err.split())
+        assert (code, "The reward (episode_return) rises" in words) == (0, True), err
+        assert "progress.csv: is the log of the observed script" in words
+    _, _, err = stage.observed("train.py")
+    assert "no reward is in the observation" in " ".join(err.split())
+
+
+@posix
 def test_the_script_can_be_ended_by_the_observer(stage):
     stage.write("train.py", "import torch\nfor number in range(9):\n    torch.step()\n    print(number)")
     assert stage.observed("--updates", "3", "--stop", "train.py")[:2] == (0, "0\n1\n")
@@ -110,6 +129,53 @@ def test_an_environment_without_torch_is_told_which_python_to_use(stage, tmp_pat
         pytest.skip("torch is installed here")
     _, _, err = stage.observed("train.py", PATH=f"{other.parent}{os.pathsep}{os.environ['PATH']}")
     assert f"ppo-doctor run -- {other} train.py" in err
+
+
+RANKS = """
+    import torch, torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    policy = DistributedDataParallel(torch.nn.Linear(4, 3))
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.3)
+    torch.manual_seed(dist.get_rank())
+
+    def log_prob(obs, actions):
+        return torch.log_softmax(policy(obs), -1).gather(1, actions[:, None])[:, 0]
+
+    for update in range(3):
+        obs, advantages = torch.randn(32, 4), torch.randn(32)
+        with torch.no_grad():
+            actions = torch.multinomial(torch.softmax(policy(obs), -1), 1)[:, 0]
+            old = log_prob(obs, actions)
+        for rows in torch.arange(32).repeat(2).split(16):
+            ratio = (log_prob(obs[rows], actions[rows]) - old[rows]).exp()
+            surrogate = torch.min(ratio * advantages[rows], ratio.clamp(0.8, 1.2) * advantages[rows])
+            optimizer.zero_grad()
+            (-surrogate.mean()).backward()
+            optimizer.step()
+    if dist.get_rank() == 0:
+        print(sum(each.sum().item() for each in policy.parameters()))
+    dist.destroy_process_group()
+    """
+
+
+@posix
+def test_ranks_of_torchrun_train_as_without_and_the_first_is_observed(tmp_path):
+    pytest.importorskip("torch", reason="the group real-sb3 is not installed")
+    (tmp_path / "train.py").write_text(textwrap.dedent(RANKS))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
+    observe = [sys.executable, "-m", "ppo_doctor", "run", "--out", "run.jsonl", "--updates", "2", "--"]
+    alone, seen = (
+        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        for command in (launch, [*observe, *launch])
+    )
+    assert (seen.returncode, seen.stdout) == (alone.returncode, alone.stdout) == (0, alone.stdout), seen.stderr
+    records = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    assert [record["update"] for record in records if "step" in record] == [1, 2]
+    assert "Nothing wrong was found in what was observed of 2 updates" in " ".join(seen.stderr.split())
+    assert "Warning" not in seen.stderr.replace(alone.stderr, "")
 
 
 def _has_torch():

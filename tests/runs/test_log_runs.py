@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +11,21 @@ from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.diagnosis.analyze import diagnose, read_run, read_runs
 from ppo_doctor.model.request import Request
 from ppo_doctor.model.run import CodePlace
+from ppo_doctor.runs.discover import gather
+from ppo_doctor.runs.merging import read_source
 from tests.runs.folders import as_csv, sb3_rows, write
 
 RATIO = CodePlace(file="train.py", line=205, function="update", text="ratio = (new - old).exp()")
 PLACE = {"file": "train.py", "line": 205, "function": "update", "text": "ratio = (new - old).exp()"}
 UNSEEN = {"policy_pull": "the loss is compiled"}
 CONFIG = {"ppo_epochs": 4, "num_minibatches": 2}
+
+
+OPTIONS = """import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--gamma", type=float, default=0.97)
+parser.add_argument("--lr", type=float, default=3e-4)
+"""
 
 
 def log(path, records, places=None, unseen=UNSEEN):
@@ -67,6 +77,30 @@ def test_a_log_beside_it_is_the_same_run_with_the_places(tmp_path):
     assert len(run.sources) == 2
     assert "explained_variance" in run.series
     assert run.places == {"ratio_std": RATIO}
+
+
+@pytest.mark.parametrize("length", [12, 400])
+def test_a_log_of_an_observed_script_adds_what_was_not_observed_by_its_own_steps(tmp_path, length):
+    observed = [{"step": 16 * n, "policy_pull": 1.0, "ratio_std": 0.1, "loss": 1 / n} for n in (1, 2, 8)]
+    log(tmp_path / "run.jsonl", observed)
+    rows = [f"{n},{2048 * n},{n / length},{2 + n / 3}" for n in range(1, length + 1)]
+    write(tmp_path, {"progress.csv": "\n".join(["iteration,timesteps,episode_return,loss", *rows]) + "\n"})
+    (source,), _ = gather([str(tmp_path / "run.jsonl"), str(tmp_path / "progress.csv")], together=True)
+    (run,) = read_source(source, Request()).runs
+    assert [Path(each.path).name for each in run.sources] == ["run.jsonl", "progress.csv"]
+    assert (len(run.series["loss"]), len(run.series["episode_return"])) == (3, length)
+    assert run.places == {"ratio_std": RATIO}
+    notes = [str(note) for note in run.notes]
+    assert any("progress.csv: is the log of the observed script and adds " in note for note in notes)
+    assert not any("differ from those" in note for note in notes)
+
+
+@pytest.mark.parametrize(("metric", "used"), [("policy_pull", False), ("ratio_std", True)])
+def test_settings_of_files_beside_an_observation_may_be_of_another_script(tmp_path, metric, used):
+    write(tmp_path, {"other.py": OPTIONS})
+    log(tmp_path / "run.jsonl", [{"step": 16 * n, metric: 1.0, "approx_kl": 0.01, "loss": 1 / n} for n in (1, 2, 8)])
+    run = read_run(str(tmp_path / "run.jsonl"), Request())
+    assert ("gamma" in run.config) is used
 
 
 @pytest.mark.parametrize("places", [{"ratio_std": {"file": "train.py", "line": "x"}}, 5])

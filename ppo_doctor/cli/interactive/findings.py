@@ -10,6 +10,7 @@ from ppo_doctor.model.evidence import measured, number
 from ppo_doctor.model.evidence import sentence as evidence_says
 from ppo_doctor.model.words import CHAIN
 from ppo_doctor.report import RenderOptions
+from ppo_doctor.report.advice import code_lines
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.layout import BOUND, Page, Span, wrap
 from ppo_doctor.report.phrases import (
@@ -23,7 +24,7 @@ from ppo_doctor.report.phrases import (
     listed,
     stopped,
 )
-from ppo_doctor.report.screen import code_lines, details, screen
+from ppo_doctor.report.screen import details, screen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ppo_doctor.record.script.places import variables
+from ppo_doctor.record.script.places import has_variables, variables
 
 #: Names of a network that should not be the one that is trained.
 _OLD = re.compile(
@@ -57,7 +57,7 @@ def _same(module: torch.nn.Module, policy: torch.nn.Module, weights: set[int]) -
 def _modules(frame: FrameType) -> Iterable[tuple[str, torch.nn.Module]]:
     local = variables(frame)
     spaces: list[dict[str, Any]] = [local, frame.f_globals]
-    spaces += [vars(each) for each in local.values() if hasattr(each, "__dict__") and not isinstance(each, type)][:20]
+    spaces += [vars(each) for each in local.values() if has_variables(each)][:20]
     for each in list(spaces[2:]):
         inner = each.get("_modules")
         if isinstance(inner, dict):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 #: Longest text of a line that is kept.
@@ -134,6 +134,16 @@ def meets(stack: Stack, other: Stack) -> int:
         if frame in other and all(a == b for a, b in zip(stack[n:], other[other.index(frame) :], strict=False)):
             return n
     return len(stack)
+
+
+def has_variables(value: object) -> bool:
+    """Return whether a value is an object, or a module of the user, whose variables may be looked at.
+
+    What a library's module holds may warn or be imported when it is looked at, such as `torch.distributed.reduce_op`.
+    """
+    if isinstance(value, ModuleType) and any(part in str(vars(value).get("__file__")) for part in _NOT_OWN):
+        return False
+    return hasattr(value, "__dict__") and not isinstance(value, type)
 
 
 def variables(frame: FrameType) -> dict[str, Any]:

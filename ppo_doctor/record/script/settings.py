@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import Any
 
-from ppo_doctor.record.script.places import variables
+from ppo_doctor.record.script.places import has_variables, variables
 
 #: Names of the number of passes over a batch in public trainers and scripts.
 _EPOCHS = re.compile(
@@ -48,7 +48,7 @@ def _spaces(frame: FrameType) -> list[Mapping[str, Any]]:
     for space in list(spaces):
         for each in list(space.values())[:200]:
             spaces.extend(_options(each))
-            if hasattr(each, "__dict__") and not isinstance(each, type) and not callable(each):
+            if has_variables(each) and not callable(each):
                 for inner in list(vars(each).values())[:200]:
                     spaces.extend(_options(inner, nested=False))
     return spaces
@@ -58,7 +58,7 @@ def _options(value: object, *, nested: bool = True) -> list[Mapping[str, Any]]:
     if isinstance(value, dict) and len(value) < 500:
         return [value]
     name = type(value).__name__.lower()
-    if hasattr(value, "__dict__") and not isinstance(value, type):
+    if has_variables(value):
         wanted = nested or any(word in name for word in _OPTIONS)
         return [vars(value)] if wanted else []
     return []

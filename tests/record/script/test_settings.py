@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
+from types import ModuleType
 
 import pytest
 
@@ -30,6 +31,10 @@ def of_local():
     return passes_configured([sys._getframe()]), n_epochs
 
 
+def of_variable(dist):  # noqa: ARG001 - it is found in the frame
+    return passes_configured([sys._getframe()])
+
+
 def test_the_number_is_found_where_scripts_keep_it():
     assert of_local()[0] == {"n_epochs": 5}
     assert Trainer(Config()).train() == {"n_epochs": 4}
@@ -47,3 +52,20 @@ def test_two_numbers_are_none_and_an_early_stop_is_told():
     assert Trainer({"n_epochs": 4, "ppo_epochs": 4}).train() == {"n_epochs": 4}
     assert Trainer({"n_epochs": 4, "target_kl": 0.01}).train() == {"target_kl": 0.01}
     assert Trainer({"n_epochs": 4, "target_kl": None}).train() == {"n_epochs": 4}
+
+
+class Deprecated:
+    """Like `torch.distributed.reduce_op`, which warns when its class is asked for."""
+
+    @property
+    def __class__(self):
+        raise AssertionError("looked at")
+
+
+@pytest.mark.parametrize(("file", "found"), [("/env/site-packages/dist/__init__.py", {}), ("conf.py", {"n_epochs": 3})])
+def test_variables_of_a_library_are_not_looked_at(file, found):
+    dist = ModuleType("dist")
+    dist.__file__, dist.n_epochs = file, 3
+    if not found:
+        dist.reduce_op = Deprecated()
+    assert of_variable(dist) == found
