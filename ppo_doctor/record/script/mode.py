@@ -18,6 +18,24 @@ from ppo_doctor.record.script import normalised
 from ppo_doctor.record.script.graph import MOST_NODES, leaves
 from ppo_doctor.record.script.indices import Made, taken_from
 from ppo_doctor.record.script.odd_values import OddValues, flat, readable
+from ppo_doctor.record.script.operation_names import (
+    CLAMP,
+    DETACH,
+    DIVIDE,
+    IGNORED,
+    INDEXING,
+    KEEP_FINITE,
+    MODES,
+    MULTIPLY,
+    NEGATE,
+    NETWORK,
+    NORMALISED,
+    NOT_KEPT,
+    PARTING,
+    SAMPLING,
+    SHAPING,
+    SUBTRACT,
+)
 from ppo_doctor.record.script.places import DEEP, Stack
 from ppo_doctor.record.script.ring import LARGEST, numbers_of
 from ppo_doctor.record.script.steps import Inputs
@@ -27,57 +45,6 @@ if TYPE_CHECKING:
 
 Tensor = Any
 
-#: Operations of which nothing is learned.
-_IGNORED = frozenset(
-    ("__get__", "dim", "size", "numel", "__len__", "is_floating_point", "stride", "backward", "__repr__",
-     "is_complex", "data_ptr", "register_hook", "__bool__", "item", "tolist", "storage_offset", "is_contiguous",
-     "__format__", "__int__", "is_nonzero", "get_device", "__contains__", "untyped_storage", "__hash__",
-     "__float__", "result_type", "ndimension")
-)  # fmt: skip
-#: Operations that pass values on without computing them.
-VIEWS = frozenset(
-    ("detach", "reshape", "view", "flatten", "__getitem__", "squeeze", "unsqueeze", "clone", "to", "cpu",
-     "contiguous", "stack", "cat", "concatenate", "index_select", "expand", "float", "double", "as_tensor",
-     "from_numpy", "tensor", "split", "chunk", "transpose", "permute", "requires_grad_", "zeros_like", "zeros",
-     "empty", "ones", "full", "masked_fill", "where", "numpy", "empty_like", "ones_like", "t", "view_as",
-     "detach_", "expand_as", "unbind", "__setitem__", "copy_", "zero_", "FloatTensor", "broadcast_tensors",
-     "type", "squeeze_", "repeat", "tile", "nan_to_num", "new_empty", "empty_strided", "new_empty_strided", "resize_")
-)  # fmt: skip
-#: Operations by which data enter a network.
-_NETWORK = frozenset(
-    ("linear", "embedding", "conv1d", "conv2d", "conv3d", "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell",
-     "gru_cell", "matmul", "__matmul__", "bmm", "mm", "addmm", "einsum", "bilinear")
-)  # fmt: skip
-#: Operations that draw samples.
-_SAMPLING = frozenset(
-    ("multinomial", "bernoulli", "normal", "randn_like", "rand_like", "exponential_", "randn", "rand",
-     "poisson", "gumbel_softmax", "normal_", "_sample_dirichlet", "uniform_")
-)  # fmt: skip
-#: Operations whose results hold numbers of their inputs only.
-_PASSED_ON = VIEWS - {"as_tensor", "from_numpy", "tensor", "full", "FloatTensor", "masked_fill", "where"}
-#: Operations whose results are no log-probs, so that old ones are not looked for among them.
-_NOT_KEPT = VIEWS | (_NETWORK - {"matmul", "__matmul__", "bmm", "mm", "einsum"}) | _SAMPLING | frozenset(
-    ("tanh", "relu", "relu_", "gelu", "silu", "elu", "leaky_relu", "sigmoid", "softplus", "softmax", "layer_norm",
-     "rms_norm", "group_norm", "batch_norm", "dropout", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "pad",
-     "scaled_dot_product_attention", "multi_head_attention_forward", "_transformer_encoder_layer_fwd", "randperm",
-     "arange", "rsqrt", "cos", "sin", "triu", "tril")
-)  # fmt: skip
-#: Operations that make finite numbers of finite ones.
-_KEEP_FINITE = _PASSED_ON | frozenset(
-    ("tanh", "relu", "relu_", "sigmoid", "abs", "neg", "clamp", "clip", "min", "max", "minimum", "maximum",
-     "gather", "amax", "amin", "cummax", "leaky_relu", "elu", "softplus", "round", "floor", "ceil", "sort", "topk")
-)  # fmt: skip
-_SUBTRACT = frozenset(("sub", "__sub__", "__rsub__", "rsub", "subtract"))
-_DIVIDE = frozenset(("div", "__truediv__", "true_divide", "divide", "div_", "__itruediv__", "__div__"))
-_MULTIPLY = frozenset(("mul", "__mul__", "__rmul__", "multiply"))
-_NEGATE = frozenset(("neg", "__neg__", "negative"))
-_CLAMP = frozenset(("clamp", "clip"))
-_INDEXING = frozenset(("__getitem__", "index_select", "split", "chunk", "gather", "take", "unbind", "narrow"))
-_PARTING = frozenset(("unbind", "split", "chunk"))
-_MODES = frozenset(("dropout", "batch_norm", "feature_dropout", "alpha_dropout"))
-_SHAPING = frozenset(("reshape", "view", "unsqueeze", "__getitem__"))
-_NORMALISED = frozenset(("log_softmax", "softmax", "logsumexp", "cross_entropy"))
-_DETACH = frozenset(("detach", "detach_"))
 #: Most coordinates of an input by which samples are told apart, and most samples of one call.
 COORDINATES, MOST_ROWS = 64, 1 << 15
 #: Largest input of a layer that is remembered while it is unknown by which layer data enter.
@@ -101,7 +68,7 @@ class OperationMode(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         """Run an operation and show it to the observer."""
         result = func(*args, **kwargs) if kwargs else func(*args)
-        if self._session.observing and getattr(func, "__name__", "") not in _IGNORED:
+        if self._session.observing and getattr(func, "__name__", "") not in IGNORED:
             self._session.operation(func, args, kwargs or {}, result)
         return result
 
@@ -170,15 +137,15 @@ class Operations:
             return
         graded = torch.is_grad_enabled()
         fed = self._is_fed(args)
-        if name in _NETWORK:
+        if name in NETWORK:
             self._enters(name, args, kwargs, graded)
-        elif name in _SAMPLING and (fed or not graded):
+        elif name in SAMPLING and (fed or not graded):
             self._sampled()
-        elif name in _DIVIDE and fed:
+        elif name in DIVIDE and fed:
             self._divided(args, tensor, graded)
-        elif name in _MODES:
+        elif name in MODES:
             self._mode_of(name, args, kwargs, graded)
-        elif name in _NORMALISED and args and isinstance(args[0], torch.Tensor) and args[0].dim():
+        elif name in NORMALISED and args and isinstance(args[0], torch.Tensor) and args[0].dim():
             self._normalised(args[0], graded)
         if isinstance(args[0] if args else kwargs.get("tensor"), torch.nn.Parameter):
             self._parameter(name, args, kwargs, tensor, graded)
@@ -199,7 +166,7 @@ class Operations:
         if not _is_column(args[0]):
             if len(self._columns) > MOST_KNOWN:
                 self._columns.clear()
-            self._columns[tensor.data_ptr()] = self._stack() if name in _SHAPING else ()
+            self._columns[tensor.data_ptr()] = self._stack() if name in SHAPING else ()
         elif tensor.data_ptr() != args[0].data_ptr():
             self._columns.pop(tensor.data_ptr(), None)
 
@@ -248,14 +215,14 @@ class Operations:
             if not tensors:
                 found.append(Made(result, name, stack, args))
                 break
-            tensor = tensors[0] if name in _NETWORK else max(tensors, key=lambda each: each.numel())
+            tensor = tensors[0] if name in NETWORK else max(tensors, key=lambda each: each.numel())
             found.append(Made(result, name, stack, args, tensor))
         return found
 
     def detached_here(self, tensor: Tensor) -> Stack:
         """Return the line of this training pass that detached a tensor, none if it was made in another way."""
         made = self._made.get((tensor.data_ptr(), tensor.numel()))
-        return made[2] if made is not None and made[1] in _DETACH and made[3][0].requires_grad else ()
+        return made[2] if made is not None and made[1] in DETACH and made[3][0].requires_grad else ()
 
     def column(self, chain: list[tuple[str, Stack, tuple[Any, ...]]], factor: Tensor) -> Stack:
         """Return the line that gave a factor, or what it was made from, the shape of a column."""
@@ -328,11 +295,11 @@ class Operations:
     def _from_network_without_gradient(self, data: Tensor) -> bool:
         """Return whether data of a trained layer come from layers that are frozen or detached in this pass."""
         for name, _, args in self.chain(data):
-            if name in _NETWORK:
+            if name in NETWORK:
                 frozen = [each for each in args if isinstance(each, torch.nn.Parameter) and not each.requires_grad]
                 self.frozen.update((id(each), each) for each in frozen)
                 return bool(frozen)
-            if name in _DETACH and isinstance(args[0], torch.Tensor) and args[0].requires_grad:
+            if name in DETACH and isinstance(args[0], torch.Tensor) and args[0].requires_grad:
                 return True
         return False
 
@@ -388,22 +355,22 @@ class Operations:
     def _value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, graded: bool) -> None:  # noqa: ANN401
         """Note a floating-point result: where it was computed, and whether it is the first that is not a number."""
         tensor = result if isinstance(result, torch.Tensor) else result[0]
-        kept = name not in _NOT_KEPT and tensor.numel() <= LARGEST
+        kept = name not in NOT_KEPT and tensor.numel() <= LARGEST
         stack = self._session.places.stack(sys._getframe(2)) if graded or kept else ()
         node = tensor.grad_fn if graded and tensor.requires_grad else None
         if node is not None:
             node.metadata.setdefault("stack", stack)
             if self._cut and (cut := self._cut_from(args)):
                 node.metadata["cut"] = cut
-            if name in _SUBTRACT or name in _DIVIDE:
+            if name in SUBTRACT or name in DIVIDE:
                 self._operands(name, args, node)
-            elif name in _CLAMP:
+            elif name in CLAMP:
                 self._clamped(args, kwargs, node, stack)
         elif graded and not tensor.requires_grad:
             self._without_gradient(name, args, kwargs, tensor, stack)
-            for part in result[1:] if name in _PARTING else ():
+            for part in result[1:] if name in PARTING else ():
                 self._keep(name, args, part, stack)
-        if kept and tensor.is_cpu and not tensor.requires_grad and (name == "mean" or name in _SUBTRACT):
+        if kept and tensor.is_cpu and not tensor.requires_grad and (name == "mean" or name in SUBTRACT):
             self.odd.see_mean(args, tensor, stack, self._session.step)
             if len(args) > 1 and not graded and all(map(self._is_log_prob, args[:2])):
                 self._session.step.compared(stack, equal=not tensor.any())
@@ -411,7 +378,7 @@ class Operations:
         if kept:
             numbers = numbers_of(tensor)
             self._session.ring.add(numbers, stack, self._session.steps, tensor.requires_grad)
-        if not self.odd.not_finite and name not in _KEEP_FINITE and tensor.is_cpu:
+        if not self.odd.not_finite and name not in KEEP_FINITE and tensor.is_cpu:
             # Cheap, and not finite if a value is not.
             total = float(tensor.detach().sum() if numbers is None else np.dot(numbers, numbers))
             if not math.isfinite(total):
@@ -448,9 +415,9 @@ class Operations:
     def _without_gradient(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, stack: Stack
     ) -> None:
-        if name in _CLAMP and tensor.dim() and _clips_a_ratio(args, kwargs):
+        if name in CLAMP and tensor.dim() and _clips_a_ratio(args, kwargs):
             self._session.step.dead_clamps.append(stack)
-        if name in _DETACH and isinstance(args[0], torch.Tensor) and args[0].grad_fn is not None:
+        if name in DETACH and isinstance(args[0], torch.Tensor) and args[0].grad_fn is not None:
             if stack not in self.detached:
                 self.detached[stack] = leaves(args[0].grad_fn, MOST_NODES)
             self._cut[id(tensor)] = weakref.ref(tensor), stack
@@ -472,12 +439,12 @@ class Operations:
 
 def indexed(chain: Sequence[tuple[str, Stack]]) -> Stack:
     """Return the line of the last operation of a chain that chose samples, none if there is none."""
-    return next((stack for name, stack in chain if name in _INDEXING), ())
+    return next((stack for name, stack in chain if name in INDEXING), ())
 
 
 def sign_changes(chain: list[tuple[str, Stack, tuple[Any, ...]]]) -> int:
     """Return how many operations of a chain change the sign."""
-    return sum(name in _NEGATE or (name in _MULTIPLY | _DIVIDE and _by_negative(args)) for name, _, args in chain)
+    return sum(name in NEGATE or (name in MULTIPLY | DIVIDE and _by_negative(args)) for name, _, args in chain)
 
 
 def _by_negative(args: tuple[Any, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""Name the lines of the script that set what a metric shows: clip range, bound of gradients, optimizer, format."""
+"""Name the lines of the script that set what a metric shows: clip range, clipping, optimizer, format, frozen parts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ppo_doctor.record.script.frozen_lines import add_frozen_lines
 from ppo_doctor.record.script.graph import stack_of
 from ppo_doctor.record.script.metrics import UpdateSeen
 from ppo_doctor.record.script.mode_lines import add_mode_lines
 from ppo_doctor.record.script.places import Stack
 from ppo_doctor.record.script.rate_lines import add_rate_lines
-from ppo_doctor.record.script.sources import come_from, names_at, passed_on, set_to, used_as
+from ppo_doctor.record.script.sources import (
+    come_from,
+    is_helper,
+    names_at,
+    passed_on,
+    set_to,
+    used_as,
+    without_gradient_before,
+)
 
 if TYPE_CHECKING:
     from ppo_doctor.record.script.lines import Lines
@@ -39,7 +46,7 @@ def add_setting_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     add_rate_lines(lines, seen, session)
     _add_optimizer(lines, session)
     add_mode_lines(lines, seen, session)
-    add_frozen_lines(lines, session)
+    _add_frozen(lines, session)
 
 
 def _add_setting(
@@ -87,3 +94,38 @@ def _add_optimizer(lines: Lines, session: Session) -> None:
                 lines.add(rounded, given.place, "set")
     lines.add(rounded, operations.cast_at or None, "changed")
     lines.add((*held, *rounded, "update_norm"), made, "used", deep=True)
+
+
+def _add_frozen(lines: Lines, session: Session) -> None:
+    """Add the lines that froze, detached or ran without gradients what a metric shows without any."""
+    operations = session.operations
+    ungraded = operations.cut_off(session.policy.ungraded(operations.ran_ever))
+    _add_cut_off(lines, ("weights_without_gradient", "ratio_without_gradient"), ungraded, session)
+    _add_cut_off(lines, ("weights_frozen",), operations.cut_off(set(operations.frozen)), session)
+
+
+def _add_cut_off(lines: Lines, names: tuple[str, ...], stack: Stack, session: Session) -> None:
+    if stack in session.operations.detached:
+        lines.add(names, stack, "changed")
+        return
+    if stack:
+        thawed = session.operations.thawed_at
+        again = thawed and thawed[0][0] is stack[0][0]  # the same function unfroze others, but not these
+        for each in (thawed, stack) if again else (stack,):
+            _add_chooser(lines, names, each, session)
+        return
+    for code, line in session.operations.fed_at:
+        place = session.places.own(((code, line),))
+        block = without_gradient_before(place) if place is not None else None
+        if block is not None:
+            lines.add(names, block, "changed")
+            break
+
+
+def _add_chooser(lines: Lines, names: tuple[str, ...], stack: Stack, session: Session) -> None:
+    """Add the line that chose weights to freeze: the caller of a function that freezes what it is given."""
+    place = session.places.resolve(stack)
+    callers = session.places.callers(stack, place, 1) if place is not None else []
+    if place is not None and callers and is_helper(place):
+        lines.add(names, callers[0], "changed")
+    lines.add(names, stack, "changed")
