@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ppo_doctor.checks.run_view import RunView
     from ppo_doctor.model.run import FloatArray
 
+#: Share of a target KL below which an update did not end because of it.
+FAR_BELOW = 0.1
+
 
 @statistic("optimizer_steps", "epochs_executed_total", "reward_mean")
 def updates_observed(view: RunView) -> Fact | None:
@@ -46,13 +49,16 @@ def updates_planned(view: RunView) -> Fact | None:
 def passes_missing(view: RunView) -> Series | None:
     """Return by how many passes over its samples each observed update stayed below the configured epochs.
 
-    None if a target KL is configured, because an early stop leaves passes out on purpose.
+    Where a target KL is configured, an early stop leaves passes out on purpose, unless the KL is far below the target.
     """
     passes, epochs = view.run.series.get("passes"), view.given("ppo_epochs")
-    if passes is None or epochs is None or view.given("target_kl"):
+    target, kl = view.given("target_kl"), view.run.series.get("approx_kl")
+    if passes is None or epochs is None or (target and (kl is None or len(kl) != len(passes))):
         return None
     says = f"{epochs:g} epochs are configured, less '{passes.raw}'"
     values = epochs - passes.values
+    if target and kl is not None:
+        values = np.where(kl.values < FAR_BELOW * target, values, 0.0)
     return dataclasses.replace(passes, name="passes_missing", values=values, unit="passes", how="computed", says=says)
 
 

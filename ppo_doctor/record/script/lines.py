@@ -161,7 +161,10 @@ def _graded_place(each: RatioSeen, session: Session) -> Place | None:
     sides = each.nodes.difference.next_functions
     if len(sides) < 2 or sides[1][0] is None:
         return None
-    return session.places.apart(stack_of(sides[1][0]), stack_of(sides[0][0]))
+    one, other = (stack_of(side) for side, _ in sides[:2])
+    if one == other:  # a difference of something and itself
+        return session.places.resolve(stack_of(each.nodes.difference))
+    return session.places.apart(other, one)
 
 
 def _add_step_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:

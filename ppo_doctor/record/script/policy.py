@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ppo_doctor.record.script.graph import leaves
 from ppo_doctor.record.script.places import Stack
 
 Tensor = Any
@@ -81,6 +82,14 @@ class PolicyWeights:
         held = (each for key, each in self.weights.items() if key in self._held_ever)
         smallest = min(held, key=lambda each: each.numel(), default=None)
         return smallest is not None and smallest.grad is not None and bool((smallest.grad != 0).any())
+
+    def has_nan(self) -> bool:
+        """Return whether a weight of the policy is not a number."""
+        return any(bool(torch.isnan(each.detach()).any()) for each in self.weights.values())
+
+    def reached_by(self, loss: Tensor) -> bool:
+        """Return whether a loss depends on weights of the policy."""
+        return bool(self.weights) and not self.weights.keys().isdisjoint(leaves(loss.grad_fn))
 
     def matched(self) -> float | None:
         """Return the share of the trained weights that optimizers hold, None if none stepped."""

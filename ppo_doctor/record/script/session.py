@@ -98,7 +98,7 @@ class Session:
         self._idle = self._looked = 0
         self._stepping = self._idle_seen = False
         self._rhythm: Rhythm | None = None
-        self._broken = False
+        self._broken = self._nan_written = False
 
     # lifecycle
 
@@ -134,6 +134,8 @@ class Session:
         if died and self.step.has_loss:
             self._window.append(self.step)
         self._close_window(whole=not died)
+        if self.update and not self._nan_written and self.policy.has_nan():  # since an update that was not observed
+            self.log.record(self.steps, self.update + 1, {"update_norm": math.nan})
         self._unseen()
 
     def _let_go(self) -> None:
@@ -238,6 +240,7 @@ class Session:
                 step.unused_clamps += [where for node, where in step.clamps if node not in set(graph.nodes)]
                 step.clamps.clear()
                 step.ratios += found
+            step.reached = step.reached or bool(found or self.policy.reached_by(loss))
             if loss.numel() == 1:
                 step.losses.append(float(loss.detach()))
             ratios.note_reference(graph, found, step)
@@ -334,9 +337,8 @@ class Session:
         self.policy.held_by(optimizer, held)
 
     def _left_over(self) -> bool:
-        """Return whether the policy has gradients although no backward pass ran since its last step."""
-        once = sum(name == "backward" for name, _ in self.step.events) == 1
-        return bool(self.steps) and once and self.policy.has_leftover()
+        """Return whether the policy has gradients although no backward pass reached it since its last step."""
+        return bool(self.steps) and not self.step.reached and self.policy.has_leftover()
 
     def _after_last_backward(self) -> list[tuple[str, Stack]]:
         events = self.step.events
@@ -424,6 +426,7 @@ class Session:
             left=left_line(steps, self.places),
         )
         numbers = numbers_of(seen)
+        self._nan_written = self._nan_written or any(math.isnan(each) for each in numbers.values())
         self.schedules.note(steps)
         self._settings(steps)
         self.log.settings(self._config)

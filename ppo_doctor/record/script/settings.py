@@ -24,21 +24,22 @@ MOST = 1000
 
 
 def passes_configured(frames: Iterable[FrameType]) -> dict[str, float]:
-    """Return `n_epochs` if the variables of the frames name one number, and `target_kl` if passes may end early.
+    """Return `n_epochs` if the variables of the frames name one number, and the first `target_kl` that they name.
 
     Looked at are local variables, attributes of objects in them, and options (argparse, dataclasses, dicts).
     """
     found: set[int] = set()
+    bounds: dict[str, float] = {}
     for frame in frames:
         for space in _spaces(frame):
             for name, value in space.items():
                 if not isinstance(name, str) or value is None or isinstance(value, bool):
                     continue
                 if _EARLY.match(name) and isinstance(value, int | float) and value > 0:
-                    return {"target_kl": float(value)}
+                    bounds.setdefault("target_kl", float(value))
                 if _EPOCHS.match(name) and isinstance(value, int) and 0 < value <= MOST:
                     found.add(value)
-    return {"n_epochs": found.pop()} if len(found) == 1 else {}
+    return {**bounds, "n_epochs": found.pop()} if len(found) == 1 else bounds
 
 
 def _spaces(frame: FrameType) -> list[Mapping[str, Any]]:

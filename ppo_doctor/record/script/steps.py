@@ -81,6 +81,8 @@ class Step:
     #: "clip", "backward", "load_state_dict" in order, with their lines
     events: list[tuple[str, Stack]] = field(default_factory=list)
     leftover: bool = False
+    #: whether a backward pass reached the policy's weights
+    reached: bool = False
     #: an operation whose derivative is infinite at a value of this minibatch
     steep: Stack = ()
     #: largest distance between the log-probs of a reference model and the old ones, and the line that subtracts them
