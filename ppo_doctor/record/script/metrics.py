@@ -103,10 +103,15 @@ class UpdateSeen:
         return entry, {each.width for step in self.steps for each in step.trained if each.weight == entry}
 
     def main_entry(self) -> int | None:
-        """Return the parameter by which most training data enter the policy, or any network if it is unknown."""
+        """Return the parameter by which most training data enter the policy, or any network if it is unknown.
+
+        Of several by which as many enter, such as the branches of a network, it is the one with most different inputs.
+        """
         entries = self.entries & self.policy or self.entries
-        counts = Counter(each.weight for step in self.steps for each in step.trained if each.weight in entries)
-        return counts.most_common(1)[0][0] if counts else None
+        entered = [each for step in self.steps for each in step.trained if each.weight in entries]
+        counts = Counter(each.weight for each in entered)
+        first = {each.weight: each.rows for each in reversed(entered)}
+        return max(counts, key=lambda each: (counts[each], len(np.unique(first[each]))), default=None)
 
     def rows(self, step: Step, *, graded: bool) -> np.ndarray[Any, Any]:
         """Return the inputs of one step that entered by the main entry, one number per sample.
@@ -132,7 +137,10 @@ class UpdateSeen:
 
 def numbers_of(seen: UpdateSeen) -> dict[str, float]:
     """Return the metrics of an update."""
-    numbers = _of_ratios(seen) | _of_steps(seen) | _of_samples(seen) | dict(seen.moved)
+    numbers = _of_ratios(seen) | _of_steps(seen) | _of_samples(seen)
+    measured = sum(any(each.row is not None for each in step.ratios) for step in seen.steps)
+    if seen.whole or measured > 1:  # of a first step alone, the ratio is 1 however the weights move
+        numbers |= seen.moved
     broken = any(not np.isfinite(numbers.get(name, 0.0)) for name in ("loss", "advantages_mean"))
     numbers["deviation_of_one"] = float(seen.of_one and broken)
     shares = {

@@ -13,6 +13,9 @@ from ppo_doctor.record.script.places import Stack
 
 Tensor = Any
 
+#: Smallest learning rate that is not 0 up to rounding.
+LEAST_RATE = 1e-15
+
 
 class PolicyWeights:
     """The parameters that the ratio depends on, and what became of them since the last update."""
@@ -83,9 +86,9 @@ class PolicyWeights:
         smallest = min(held, key=lambda each: each.numel(), default=None)
         return smallest is not None and smallest.grad is not None and bool((smallest.grad != 0).any())
 
-    def has_nan(self) -> bool:
-        """Return whether a weight of the policy is not a number."""
-        return any(bool(torch.isnan(each.detach()).any()) for each in self.weights.values())
+    def nonfinite(self) -> int:
+        """Return how many weights of the policy are not finite."""
+        return sum(int((~torch.isfinite(each.detach())).sum()) for each in self.weights.values())
 
     def reached_by(self, loss: Tensor) -> bool:
         """Return whether a loss depends on weights of the policy."""
@@ -121,9 +124,9 @@ class PolicyWeights:
 
 
 def rate_of(optimizer: Any) -> float | None:  # noqa: ANN401
-    """Return the learning rate of an optimizer's first group."""
+    """Return the learning rate of an optimizer's first group, 0 if it is what rounding leaves of a schedule's end."""
     rate = optimizer.param_groups[0].get("lr")
-    return float(rate) if rate is not None else None
+    return None if rate is None else 0.0 if abs(rate) < LEAST_RATE else float(rate)
 
 
 def gradient_norm(parameters: Sequence[Tensor]) -> float | None:

@@ -134,8 +134,9 @@ class Session:
         if died and self.step.has_loss:
             self._window.append(self.step)
         self._close_window(whole=not died)
-        if self.update and not self._nan_written and self.policy.has_nan():  # since an update that was not observed
-            self.log.record(self.steps, self.update + 1, {"update_norm": math.nan})
+        broken = self.policy.nonfinite() if self.update and not self._nan_written else 0
+        if broken:  # since an update that was not observed
+            self.log.record(self.steps, self.update + 1, {"weights_nonfinite": float(broken)})
         self._unseen()
 
     def _let_go(self) -> None:

@@ -237,6 +237,20 @@ OLDER = (
     ),
 )
 SAME = (("obs = torch.randn(32, 4)", "obs = obs if update else torch.randn(32, 4)  # here"),)
+APART = (
+    ("loss.backward()", "loss.backward()  # here"),
+    (
+        "SGD([weights, bias, critic], lr=0.3)",
+        "SGD([weights, bias], lr=0.3)\nof_critic = torch.optim.SGD([critic], lr=0.3)",
+    ),
+    (" + 0.5 * value_loss", ""),
+    ("            loss = ", "            value_loss.backward()\n            of_critic.step()\n            loss = "),
+)
+LEFT = (*APART, ("            optimizer.zero_grad()\n", ""))
+SQUARE = (
+    ("clipped * advantages[rows])", "clipped * advantages[rows])  # here"),
+    ("(new - old[rows]).exp()", "(new - old[rows])[:, None].expand(16, 16).exp()"),
+)
 HALF = (
     ("(0.5 * torch.randn(4, 3))", "((0.5 * torch.randn(4, 3)).bfloat16())"),
     ("obs @ weights + bias, -1).gather", "obs @ weights.float() + bias, -1).gather"),
@@ -253,6 +267,9 @@ HALF = (
         (OLDER, "rollouts_behind", 2, [0, 1]),
         (SAME, "samples_trained_before", 2, [0, 1]),
         (HALF, "weights_rounded_away", 2, [1, 1]),
+        (APART, "gradients_left_over", 2, [0, 0]),
+        (LEFT, "gradients_left_over", 2, [0.75, 1]),
+        (SQUARE, "surrogate_broadcast", 2, [16, 16]),
     ],
 )
 def test_faults_of_numbers_and_samples_are_measured(tmp_path, changes, metric, updates, values):
@@ -316,6 +333,15 @@ def test_what_was_observed_before_an_exception_is_written(tmp_path):
         observed(text, tmp_path, 3)
     seen = read(tmp_path / "run.jsonl", {})
     assert [record["optimizer_steps"] for record in seen.records] == [4, 2]
+
+
+def test_weights_that_break_in_an_update_that_is_not_observed_are_told_at_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(budget, "SHARE", 0)
+    breaks = (
+        "            optimizer.step()",
+        "            optimizer.step()\n    if update == 3:\n        bias.data[0] = torch.nan",
+    )
+    assert observed(changed(breaks), tmp_path, 4).values("weights_nonfinite") == [1]
 
 
 def test_no_later_update_is_observed_while_the_first_have_cost_too_much(tmp_path, monkeypatch):

@@ -50,7 +50,8 @@ def test_other_values_are_no_number_of_epochs(values):
 def test_two_numbers_are_none_and_an_early_stop_is_told():
     assert Trainer({"n_epochs": 4, "num_epochs": 8}).train() == {}
     assert Trainer({"n_epochs": 4, "ppo_epochs": 4}).train() == {"n_epochs": 4}
-    assert Trainer({"n_epochs": 4, "target_kl": 0.01}).train() == {"target_kl": 0.01}
+    assert Trainer({"n_epochs": 4, "target_kl": 0.01}).train() == {"n_epochs": 4, "target_kl": 0.01}
+    assert Trainer({"target_kl": 0.01}).train() == {"target_kl": 0.01}
     assert Trainer({"n_epochs": 4, "target_kl": None}).train() == {"n_epochs": 4}
 
 
