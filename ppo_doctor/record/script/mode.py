@@ -110,7 +110,7 @@ class Operations:
         self.entries: set[int] = set()
         self.odd = OddValues()
         #: the latest logits that were divided by a number
-        self._scaled = 0
+        self._scaled: weakref.ref[Any] | None = None
 
     def new_step(self) -> None:
         """Forget what concerns one training pass only."""
@@ -323,8 +323,10 @@ class Operations:
             step.logits = logits.shape[-1]
             if len(step.scored) < MOST_SCORED:
                 step.scored.append((step.logits, self._stack()))
-        elif logits.data_ptr() == self._scaled and len(step.scaled) < MOST_SCORED:
-            step.scaled.update(self._stack())
+        elif self._scaled is not None and len(step.scaled) < MOST_SCORED:
+            scaled = self._scaled()
+            if scaled is not None and scaled.data_ptr() == logits.data_ptr():
+                step.scaled.update(self._stack())
 
     def _divided(self, args: tuple[Any, ...], result: Tensor, graded: bool) -> None:
         """Note a division of logits by a number, as a temperature does."""
@@ -335,7 +337,7 @@ class Operations:
             divisor = float(divisor)
         if isinstance(divisor, int | float) and not isinstance(divisor, bool) and divisor not in (0, 1):
             self._session.step.divisors[graded].setdefault((args[0].shape[-1], float(divisor)), self._stack())
-            self._scaled = result.data_ptr()
+            self._scaled = weakref.ref(result)
 
     def frozen_share(self) -> float | None:
         """Return the share of the weights in the policy's forward passes that require no gradient."""
