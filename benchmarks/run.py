@@ -1,7 +1,8 @@
 """Run with `python -m benchmarks.run [--rounds 3] [--only mlp]`: what `ppo-doctor run` costs, with torch installed.
 
 Each script trains alone and observed in turn, as processes with one thread; the ratios are observed by alone, of the
-median wall time, processor time and peak memory. The time of an empty script is taken off, imports and report with it.
+median wall time, processor time and peak memory. The time of a script that trains next to nothing is taken off, and so
+are imports and report.
 """
 
 from __future__ import annotations
@@ -68,17 +69,17 @@ for update in range({updates}):
 
 def _cases(folder: Path, name: str) -> dict[str, Callable[[], Cost]]:
     policy, shape, samples, updates, _, calls = CASES[name]
-    script, empty = folder / f"{name}.py", folder / "empty.py"
+    script, least = folder / f"{name}.py", folder / "least.py"
     script.write_text(
         SCRIPT.format(policy=policy, shape=shape, samples=samples, updates=updates, calls=calls), encoding="utf-8"
     )
-    empty.write_text("import torch\n", encoding="utf-8")
+    least.write_text(SCRIPT.format(policy="L(4, 4)", shape=(4,), samples=16, updates=2, calls=1), encoding="utf-8")
     alone, observed = (sys.executable,), (sys.executable, "-m", "ppo_doctor", "run", "--quiet")
     return {
         "alone": partial(process, [*alone, str(script)]),
         "observed": partial(process, [*observed, str(script)]),
-        "empty": partial(process, [*alone, str(empty)]),
-        "empty, observed": partial(process, [*observed, str(empty)]),
+        "least": partial(process, [*alone, str(least)]),
+        "least, observed": partial(process, [*observed, str(least)]),
     }
 
 
@@ -97,8 +98,8 @@ def main() -> None:
                 for clock in ("wall", "cpu", "peak_mb")
             }
             ratios = {
-                clock: (middle["observed", clock] - middle["empty, observed", clock])
-                / (middle["alone", clock] - middle["empty", clock])
+                clock: (middle["observed", clock] - middle["least, observed", clock])
+                / (middle["alone", clock] - middle["least", clock])
                 for clock in ("wall", "cpu")
             }
             more = middle["observed", "peak_mb"] - middle["alone", "peak_mb"]

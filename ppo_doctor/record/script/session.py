@@ -95,7 +95,8 @@ class Session:
         self._batch = Batch()
         self._rollouts: list[frozenset[int]] = []
         self._ratio_seen = self._compiled = False
-        self._idle = self._looked = 0
+        self._idle = self._looked = self._modules = 0
+        self._own_files: tuple[str, ...] = ()
         self._stepping = self._idle_seen = False
         self._rhythm: Rhythm | None = None
         self._broken = self._nan_written = False
@@ -466,8 +467,12 @@ class Session:
 
     def own_files(self) -> tuple[str, ...]:
         """Return the user's source files that are loaded."""
-        files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-        return tuple(dict.fromkeys([self.options.script, *(f for f in files if f and self.places.is_own(f))]))[:FILES]
+        modules = list(sys.modules.values())
+        if len(modules) != self._modules:
+            files = [file for each in modules if (file := getattr(each, "__file__", None)) and self.places.is_own(file)]
+            self._own_files = tuple(dict.fromkeys([self.options.script, *files]))[:FILES]
+            self._modules = len(modules)
+        return self._own_files
 
     def _bounded(self) -> None:
         """Let go when as much as was asked for has been observed."""
