@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ppo_doctor.record.script.session import Session
 
 _RATE = re.compile(r"(?i)^lr|_lr|learning_rate|alpha")
+#: The assignment of a number.
+_CONSTANT = re.compile(r"\w+\s*(:\s*\w+\s*)?=\s*[-+\d._e]+\s*(#.*)?")
 NAMES = ("learning_rate", "update_norm")
 
 
@@ -78,7 +80,8 @@ def _add_assigned(lines: Lines, names: tuple[str, ...], session: Session) -> Non
         if session.schedules.varied and calls:
             lines.add(names, calls[0], "called")
         for each in assigned_before(place, read)[:1]:
-            lines.add(names, each, "computed")
+            if not _CONSTANT.fullmatch(each.text()):  # the rate is another number by now
+                lines.add(names, each, "computed")
         lines.add(names, place, "changed")
         for each in calls[:2]:
             lines.add(names, each, "called")
