@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Beginnings of levels and losses with sequence-level ratios, whose clip range is far smaller (3e-4 is usual in GSPO).
 SEQUENCE_LEVEL = ("sequence", "gspo")
+#: Fewest records of which the first is compared with the others.
+FEWEST_AFTER_FIRST = 5
 #: Fewest batches of one optimizer step from which their clip fraction is taken.
 FEWEST_OF_ONE = 5
 
@@ -81,9 +83,12 @@ def clipped_usually(view: RunView) -> Fact | None:
 
 @statistic("clip_fraction")
 def clipped_first(view: RunView) -> Fact | None:
-    """Return the clip fraction of the first record; None if that is a single step, whose ratios are 1."""
+    """Return the clip fraction of the first record; None if that is a single step, whose ratios are 1.
+
+    None too if there are few records, of which the first cannot be told from the others.
+    """
     clipped = view.logged("clip_fraction")
-    if clipped is None or _starts(view) is not None:
+    if clipped is None or _starts(view) is not None or len(finite(clipped)) < FEWEST_AFTER_FIRST:
         return None
     first = float(finite(clipped)[0])
     return fact(first, clipped, f"{clipped.raw} is {first:.3g} in the first record")
