@@ -14,11 +14,13 @@ FARTHEST = 40
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
-#: Functions that pass on what they iterate over, and those whose results can be iterated over again.
+#: Functions that pass on what they iterate over.
 _WRAPPERS = frozenset(("enumerate", "zip", "tqdm", "iter"))
+#: Functions and methods of tensors that change no value.
 _SHAPES = frozenset(("view", "reshape", "unsqueeze", "squeeze", "flatten", "float", "to", "tensor", "stack", "t"))
 #: Methods of tensors that, unlike those of a network or a buffer, compute with the values of their object.
 _VALUES = frozenset(("clamp", "index_select", "gather", "split", "chunk", "mean", "sum", "repeat_interleave", "expand"))
+#: Functions whose results can be iterated over again.
 _KEPT = frozenset(("list", "tuple", "sorted", "range"))
 
 

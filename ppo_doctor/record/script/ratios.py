@@ -66,13 +66,13 @@ def _measure(seen: RatioSeen, session: Session, *, trace: bool) -> None:
     seen.made_by = tuple((name, stack) for name, stack, _ in chain)
     seen.column = session.operations.column(chain, nodes.factor)
     advantages = nodes.factor.detach().float() * seen.sign
-    seen.broadcast = _broadcast(ratio, advantages)
+    widened = seen.broadcast = _broadcast(ratio, advantages)
     if 1 < advantages.dim() + 1 <= ratio.dim() and 1 < advantages.numel() < ratio.numel():
         seen.broadcast = ratio.numel() / advantages.numel()  # one per column of the ratio, not one per sample
     if new is not None:
         seen.broadcast = max(seen.broadcast, _broadcast(new, old))
     live = _live(seen, ratio)
-    if _broadcast(ratio, advantages) > 1:
+    if widened > 1:
         advantages = (
             advantages.reshape(-1)[: ratio.numel()].reshape(ratio.shape)
             if advantages.numel() >= ratio.numel()
