@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppo_doctor.record.script.flow import (
+from ppo_doctor.record.script.graph import stack_of
+from ppo_doctor.record.script.lines.flow import (
     Spot,
     chosen_at,
     common,
@@ -16,12 +17,11 @@ from ppo_doctor.record.script.flow import (
     made_once,
     spot_of,
 )
-from ppo_doctor.record.script.graph import stack_of
 from ppo_doctor.record.script.metrics import UpdateSeen, temperature
 from ppo_doctor.record.script.places import Place, Places, Stack
 
 if TYPE_CHECKING:
-    from ppo_doctor.record.script.lines import Lines
+    from ppo_doctor.record.script.lines.of_update import Lines
     from ppo_doctor.record.script.session import Session
     from ppo_doctor.record.script.steps import RatioSeen, Step
 

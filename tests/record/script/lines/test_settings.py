@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch", reason="the group real-sb3 is not installed")
 
-from .network import with_parts
-from .training import marked_lines, observed
+from ..network import with_parts
+from ..training import marked_lines, observed
 
 Changes = tuple[tuple[str, str], ...]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ppo_doctor.record.script.lines.sources import assigned_before, mentions, names_at, set_to
 from ppo_doctor.record.script.metrics import UpdateSeen
 from ppo_doctor.record.script.places import Place, Stack
-from ppo_doctor.record.script.sources import assigned_before, mentions, names_at, set_to
 
 if TYPE_CHECKING:
-    from ppo_doctor.record.script.lines import Lines
+    from ppo_doctor.record.script.lines.of_update import Lines
     from ppo_doctor.record.script.session import Session
 
 _DROPOUT = re.compile(r"(?i)drop")

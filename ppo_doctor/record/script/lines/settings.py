@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ppo_doctor.record.script.graph import stack_of
-from ppo_doctor.record.script.metrics import UpdateSeen
-from ppo_doctor.record.script.mode_lines import add_mode_lines
-from ppo_doctor.record.script.places import Stack
-from ppo_doctor.record.script.rate_lines import add_rate_lines
-from ppo_doctor.record.script.sources import (
+from ppo_doctor.record.script.lines.modes import add_mode_lines
+from ppo_doctor.record.script.lines.rates import add_rate_lines
+from ppo_doctor.record.script.lines.sources import (
     come_from,
     is_helper,
     names_at,
@@ -21,9 +19,11 @@ from ppo_doctor.record.script.sources import (
     used_as,
     without_gradient_before,
 )
+from ppo_doctor.record.script.metrics import UpdateSeen
+from ppo_doctor.record.script.places import Stack
 
 if TYPE_CHECKING:
-    from ppo_doctor.record.script.lines import Lines
+    from ppo_doctor.record.script.lines.of_update import Lines
     from ppo_doctor.record.script.session import Session
 
 _CLIP = re.compile(r"(?i)clip|eps")

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from ppo_doctor.record.script.places import Place
-from ppo_doctor.record.script.sources import (
+from ppo_doctor.record.script.lines.sources import (
     assigned_before,
     calls_of,
     come_from,
@@ -22,6 +21,7 @@ from ppo_doctor.record.script.sources import (
     used_as,
     without_gradient_before,
 )
+from ppo_doctor.record.script.places import Place
 
 CLIP, RATE = re.compile("(?i)clip|eps"), re.compile("^lr|learning_rate")
 SETTINGS = """

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppo_doctor.record.script.flow import reward_at, shaped_at, spot_of
 from ppo_doctor.record.script.graph import stack_of
+from ppo_doctor.record.script.lines.flow import reward_at, shaped_at, spot_of
+from ppo_doctor.record.script.lines.samples import add_sample_lines, new_stack
+from ppo_doctor.record.script.lines.settings import add_setting_lines
 from ppo_doctor.record.script.metrics import UpdateSeen, clipped_early
 from ppo_doctor.record.script.mode import indexed
 from ppo_doctor.record.script.places import Place, Places, Stack, assignment_line
-from ppo_doctor.record.script.sample_lines import add_sample_lines, new_stack
-from ppo_doctor.record.script.setting_lines import add_setting_lines
 from ppo_doctor.record.script.steps import RatioSeen
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from ppo_doctor.record.script import flow
+from ppo_doctor.record.script.lines import flow
 from ppo_doctor.record.script.places import Stack
 
 SCRIPT = """

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ppo_doctor.record.script.metrics import UpdateSeen
-from ppo_doctor.record.script.places import Place
-from ppo_doctor.record.script.sources import (
+from ppo_doctor.record.script.lines.sources import (
     assigned_before,
     calls_of,
     functions_given,
@@ -16,9 +14,11 @@ from ppo_doctor.record.script.sources import (
     rates_assigned,
     set_to,
 )
+from ppo_doctor.record.script.metrics import UpdateSeen
+from ppo_doctor.record.script.places import Place
 
 if TYPE_CHECKING:
-    from ppo_doctor.record.script.lines import Lines
+    from ppo_doctor.record.script.lines.of_update import Lines
     from ppo_doctor.record.script.session import Session
 
 _RATE = re.compile(r"(?i)^lr|_lr|learning_rate|alpha")
