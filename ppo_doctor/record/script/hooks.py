@@ -82,7 +82,7 @@ class Hooks:
                 frame = sys._getframe(1)
                 if before is not None:
                     session.call(before, frame, args, kwargs, None)
-                with session.aside() if aside else contextlib.nullcontext():
+                with session.mode.aside() if aside else contextlib.nullcontext():
                     result = original(*args, **kwargs)
                 if after is not None:
                     session.call(after, frame, args, kwargs, result)
@@ -111,7 +111,7 @@ def _compile(session: Session, original: Callable[..., Any]) -> Callable[..., An
     def outside(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            with session.aside():
+            with session.mode.aside():
                 return function(*args, **kwargs)
 
         return run
@@ -134,9 +134,9 @@ def _has_torch_function(session: Session, original: Callable[..., bool]) -> Call
     def ours(tensors: Any) -> bool:  # noqa: ANN401
         if torch.compiler.is_compiling():  # the compiler knows this function by its address
             return bool(torch.overrides.has_torch_function_variadic(*tensors))
-        if not session.observing:
+        if not session.mode.observing:
             return original(tensors)
-        with session.aside():
+        with session.mode.aside():
             return original(tensors)
 
     _register_builtin(ours, "aten::has_torch_function")

@@ -9,7 +9,7 @@ import torch
 
 from ppo_doctor.record import measures
 from ppo_doctor.record.script.graph import LossGraph, RatioNodes, cuts, kind, leaves, saved, stack_of
-from ppo_doctor.record.script.mode import Operations, sign_changes
+from ppo_doctor.record.script.operations import Operations, sign_changes
 from ppo_doctor.record.script.places import Stack
 from ppo_doctor.record.script.ring import numbers_of
 from ppo_doctor.record.script.steps import RatioSeen, Step

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
-from torch.overrides import _get_current_function_mode_stack
 
 from ppo_doctor.record.guard import tell, tell_fault
 from ppo_doctor.record.script import ratios
@@ -26,8 +24,9 @@ from ppo_doctor.record.script.lines.of_update import places_of
 from ppo_doctor.record.script.lines.samples import left_line
 from ppo_doctor.record.script.log import RunLog, line_of
 from ppo_doctor.record.script.metrics import Batch, UpdateSeen, numbers_of
-from ppo_doctor.record.script.mode import OperationMode, Operations
 from ppo_doctor.record.script.movement import Movement
+from ppo_doctor.record.script.operation_mode import OperationMode
+from ppo_doctor.record.script.operations import Operations
 from ppo_doctor.record.script.options import WatchOptions
 from ppo_doctor.record.script.places import DEEP, Places, Stack
 from ppo_doctor.record.script.policy import PolicyWeights, gradient_norm, rate_of
@@ -77,9 +76,7 @@ class Session:
         self.step = Step(0)
         self.alias: Alias | None = None
         self._hooks = Hooks(self)
-        self._mode, self._entered = OperationMode(self), False
-        #: whether operations are seen
-        self.observing = False
+        self.mode = OperationMode(self.operation)
         self._begun = time.monotonic()
         self._budget = Budget()
         self._window: list[Step] = []
@@ -126,7 +123,7 @@ class Session:
     def start(self) -> None:
         """Install the hooks and begin to observe."""
         self._hooks.install()
-        self._observe()
+        self.mode.observe()
 
     def finish(self) -> None:
         """Write what is left, and remove all hooks."""
@@ -145,48 +142,14 @@ class Session:
         self.done = True
         self.step.release()
         self.operations.new_step()
-        self._rest()
-        if not self._entered:
+        self.mode.rest()
+        if not self.mode.entered:
             self._hooks.remove()
-
-    def _observe(self) -> None:
-        """See every operation from now on, unless a mode of somebody else would be left by popping ours."""
-        stack = _get_current_function_mode_stack()
-        default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
-        if self._mode not in stack and all(each is default for each in stack):
-            self._mode.__enter__()
-            self._entered = True
-            stack.append(self._mode)
-        self.observing = self._mode in stack
-
-    def _rest(self) -> None:
-        """See no operations until the next window; the mode stays, asleep, while one of somebody else is on top."""
-        self.observing = False
-        if self._on_top():
-            self._mode.__exit__(None, None, None)
-            self._entered = False
-
-    def _on_top(self) -> bool:
-        stack = _get_current_function_mode_stack()
-        return bool(stack) and stack[-1] is self._mode
-
-    @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
-        """Take the mode from this thread's stack for a while, so that torch runs as it does without one."""
-        if not self._on_top():
-            yield
-            return
-        self._mode.__exit__(None, None, None)
-        try:
-            yield
-        finally:
-            if self._mode not in _get_current_function_mode_stack():
-                self._mode.__enter__()
 
     def forked(self) -> None:
         """Let go in a child process, which is a copy of this one."""
         self.done = True
-        self._rest()
+        self.mode.rest()
 
     # what the hooks and the mode see
 
@@ -215,7 +178,7 @@ class Session:
         if isinstance(bound, int | float) and math.isfinite(bound) and not known:
             self._config["max_grad_norm"] = float(bound)
             self.clipped_at = stack
-        if self.observing and hasattr(norm, "item") and self.step.ratios and self.step.bound is None:
+        if self.mode.observing and hasattr(norm, "item") and self.step.ratios and self.step.bound is None:
             self.step.grad_norm = float(norm.item())
             self.step.bound = float(bound) if isinstance(bound, int | float) else None
 
@@ -223,7 +186,7 @@ class Session:
         """Look for the ratio in the graph of a loss."""
         step = self.step
         step.has_loss, self._stepping = True, False
-        if not self.observing:
+        if not self.mode.observing:
             return
         stack = self.places.stack(frame)
         step.events.append(("backward", stack))
@@ -269,22 +232,21 @@ class Session:
     def before_step(self, optimizer: Any) -> None:  # noqa: ANN401
         """Take note of gradients and of the learning rate."""
         self._stepping = True
-        if not (self.observing or self.step.ratios):
+        if not (self.mode.observing or self.step.ratios):
             if self.policy.steps(optimizer, self.step.has_loss):
                 self.step.learning_rate = rate_of(optimizer)
             return
         held = [p for group in optimizer.param_groups for p in group["params"]]
         self.policy.held.update((id(p), p) for p in held)
-        if self.observing or self.step.ratios:
-            self.policy.note_gradients(held)
-            if self.step.ratios:
-                self._know_policy(optimizer, held)
+        self.policy.note_gradients(held)
+        if self.step.ratios:
+            self._know_policy(optimizer, held)
         if self.policy.steps(optimizer, self.step.has_loss):
             self.step.learning_rate = rate_of(optimizer)
             self.step.clipped_before = self.step.clipped_before or any(
                 name == "clip" for name, _ in self._after_last_backward()
             )
-            if self.observing:
+            if self.mode.observing:
                 self.operations.odd.see_gradients(held, self.step)
                 self._movement.before_step(self.policy.weights.values() or held)
                 if self.step.grad_norm is None:
@@ -296,23 +258,23 @@ class Session:
         if not self.policy.steps(optimizer, self.step.has_loss):
             return
         step = self.step
-        step.rounded = self._movement.after_step() if self.observing else None
+        step.rounded = self._movement.after_step() if self.mode.observing else None
         step.release()
         self.steps += 1
         self.step = Step(self.steps)
         self.operations.new_step()
         self._ratio_seen = self._ratio_seen or bool(step.ratios)
         first = self.policy.steps_first(optimizer)  # after a warm start with another, say
-        self._idle = 0 if first or step.ratios or step.dead_clamps else self._idle + self.observing
-        self._budget.step(time.monotonic(), observed=self.observing)
-        if self.observing:
+        self._idle = 0 if first or step.ratios or step.dead_clamps else self._idle + self.mode.observing
+        self._budget.step(time.monotonic(), observed=self.mode.observing)
+        if self.mode.observing:
             self._window.append(step)
             self._divide()
         elif (self._is_next() or self._is_idle(step) or first) and not self.done:
-            self._observe()
+            self.mode.observe()
             self._whole = False
-        elif self._mode is not None:
-            self._rest()
+        else:
+            self.mode.rest()
         if self._idle >= PATIENCE:
             self._pause()
             self._next = RARER * self.steps
@@ -380,7 +342,7 @@ class Session:
         )
 
     def _pause(self) -> None:
-        self._rest()
+        self.mode.rest()
         begun = self._window[0].number if self._window and self._whole else self.steps
         self._window, self._idle = [], 0
         self.ring.clear()

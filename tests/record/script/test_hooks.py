@@ -27,7 +27,7 @@ class Recorder:
 
     def __init__(self):
         self.calls = []
-        self.schedules = self.layers = self
+        self.mode = self.schedules = self.layers = self
 
     def aside(self):
         return contextlib.nullcontext()

@@ -123,7 +123,7 @@ def test_other_function_modes_stay_in_place(tmp_path):
 def test_a_pause_within_another_mode_sees_nothing_more(tmp_path):
     with observed(tmp_path) as session, torch.device("cpu"):
         session._pause()
-        assert not session.observing
+        assert not session.mode.observing
         before = session.step
         torch.nn.functional.linear(torch.ones(2, 3), torch.nn.Parameter(torch.ones(4, 3)))
         assert not before.inputs

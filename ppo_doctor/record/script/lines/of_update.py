@@ -12,7 +12,7 @@ from ppo_doctor.record.script.lines.flow import reward_at, shaped_at, spot_of
 from ppo_doctor.record.script.lines.samples import add_sample_lines, new_stack
 from ppo_doctor.record.script.lines.settings import add_setting_lines
 from ppo_doctor.record.script.metrics import UpdateSeen, clipped_early
-from ppo_doctor.record.script.mode import indexed
+from ppo_doctor.record.script.operations import indexed
 from ppo_doctor.record.script.places import Place, Places, Stack, assignment_line
 from ppo_doctor.record.script.steps import RatioSeen
 

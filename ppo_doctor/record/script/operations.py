@@ -1,4 +1,4 @@
-"""See every torch operation of a script while an update is observed."""
+"""Follow values through the torch operations of a script while an update is observed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch._C._functorch import peek_interpreter_stack
-from torch.overrides import TorchFunctionMode
 
 from ppo_doctor.record.script import normalised
 from ppo_doctor.record.script.graph import MOST_NODES, leaves
@@ -22,7 +21,6 @@ from ppo_doctor.record.script.operation_names import (
     CLAMP,
     DETACH,
     DIVIDE,
-    IGNORED,
     INDEXING,
     KEEP_FINITE,
     MODES,
@@ -56,21 +54,6 @@ MOST_SCORED = 64
 #: Entries after which dead references are dropped.
 MOST_KNOWN = 20_000
 _COEFFICIENTS = np.random.default_rng(20171).integers(1, 2**62, COORDINATES, dtype=np.int64) | 1
-
-
-class OperationMode(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
-    """Passes each operation with its result to the observer, and changes neither."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__()
-        self._session = session
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
-        """Run an operation and show it to the observer."""
-        result = func(*args, **kwargs) if kwargs else func(*args)
-        if self._session.observing and getattr(func, "__name__", "") not in IGNORED:
-            self._session.operation(func, args, kwargs or {}, result)
-        return result
 
 
 class Operations:
