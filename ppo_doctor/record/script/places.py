@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import linecache
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
@@ -159,39 +157,3 @@ def variables(frame: FrameType) -> dict[str, Any]:
             if getattr(type(value), "grad_fn", None) is not None and value.grad_fn is not None:
                 del kept[name]
     return copied
-
-
-@lru_cache(maxsize=256)
-def parsed(file: str) -> ast.Module | None:
-    """Return the syntax tree of a source file without running it, None if it cannot be parsed."""
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def name_of(node: ast.AST) -> str:
-    """Return the name of a variable, or the last name of an attribute."""
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
-def assignment_line(file: str, target: str, value: str) -> Place | None:
-    """Return the line that assigns one name or attribute to another (`old = policy`), maybe by a third name."""
-    tree = parsed(file)
-    pairs = [pair for node in ast.walk(tree) for pair in _assigned(node)] if tree is not None else []
-    given = [each for name, each in pairs if name == target]
-    given += [each for name, each in pairs if name in {each.id for each in given if isinstance(each, ast.Name)}]
-    direct = (each for each in given if value in {name_of(part) for part in ast.walk(each)})
-    return next((Place(file, each.lineno, "") for each in direct), None)
-
-
-def _assigned(node: ast.AST) -> list[tuple[str, ast.expr]]:
-    """Return the names to which an assignment gives values, with the expressions of these."""
-    found: list[tuple[str, ast.expr]] = []
-    if isinstance(node, ast.Assign):
-        for target in node.targets:
-            several = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
-            targets = target.elts if isinstance(target, ast.Tuple) and several else [target]
-            values = node.value.elts if isinstance(node.value, ast.Tuple) and several else [node.value]
-            found += [(name_of(each), value) for each, value in zip(targets, values, strict=False)]
-    return found

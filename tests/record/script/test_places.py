@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from ppo_doctor.model import run
-from ppo_doctor.record.script.places import LEVELS, ROLES, Places, assignment_line
+from ppo_doctor.record.script.places import LEVELS, ROLES, Places
 
 SCRIPT = """
 def inner(back):
@@ -86,36 +86,6 @@ def test_a_call_is_named_where_it_leaves_the_path_of_another(places, stack_throu
     assert places.resolve(()) is None
     assert places.own(stack).function == "inner"
     assert places.own(stack_through(LEVELS + 1)) is None
-
-
-SETTINGS = """
-import argparse
-class Config:
-    clip: float = 0.2
-parser = argparse.ArgumentParser()
-parser.add_argument("--clip-eps", type=float, default=0.3)
-def build(width=64, clip_range=0.4): ...
-OPTIONS = {"clip_coef": 0.5, "gamma": 0.9}
-old, policy = None, None
-policy.eps = -0.6
-train(clipping=0.7)
-other = 0.8
-old_policy = policy
-group["lr"] = 0.01
-"""
-
-
-@pytest.fixture
-def source(tmp_path):
-    path = tmp_path / "settings.py"
-    path.write_text(SETTINGS)
-    return str(path)
-
-
-def test_lines_of_assignments_are_found(source):
-    lines = SETTINGS.splitlines()
-    assert lines[assignment_line(source, "old_policy", "policy").line - 1] == "old_policy = policy"
-    assert assignment_line(source, "policy", "old_policy") is None
 
 
 def test_reports_have_words_for_every_role():

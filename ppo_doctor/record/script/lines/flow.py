@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from ppo_doctor.record.script.places import Place, Stack, parsed
+from ppo_doctor.record.script.lines.sources import Function, Scope, functions, holds, name_of, scope_at, walked
+from ppo_doctor.record.script.places import Place, Stack
 
 #: Statements that are looked at from one line on.
 FARTHEST = 40
-Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 #: Functions that pass on what they iterate over.
 _WRAPPERS = frozenset(("enumerate", "zip", "tqdm", "iter"))
@@ -43,9 +42,8 @@ def spot_of(calls: Stack) -> Spot | None:
     if not calls:
         return None
     code, line = calls[0]
-    tree = parsed(code.co_filename)
-    scope = _scope_at(tree, line) if tree is not None else None
-    statement = _last(each for each in _statements(scope) if _holds(each, line)) if scope is not None else None
+    scope = scope_at(code.co_filename, line)
+    statement = _last(each for each in _statements(scope) if holds(each, line)) if scope is not None else None
     return None if scope is None or statement is None else Spot(code.co_filename, scope, statement, calls)
 
 
@@ -72,14 +70,13 @@ def chosen_at(spot: Spot, files: Sequence[str]) -> Spot | None:
 
 def reward_at(files: Sequence[str]) -> Spot | None:
     """Return what a function returns that the script passes to a trainer as its reward."""
-    trees = [(file, tree) for file in files if (tree := parsed(file)) is not None]
-    nodes = [(file, node) for file, tree in trees for node in ast.walk(tree)]
-    given = [each.value for _, node in nodes if isinstance(node, ast.Call) for each in node.keywords if _rewards(each)]
-    names = {part.id for value in given for part in ast.walk(value) if isinstance(part, ast.Name)}
-    for file, function in nodes:
-        if isinstance(function, _FUNCTIONS) and function.name in names:
-            returned = _last(each for each in _statements(function) if isinstance(each, ast.Return))
-            return None if returned is None else Spot(file, function, returned)
+    keywords = [node for file in files for node in walked(file) if isinstance(node, ast.keyword) and _rewards(node)]
+    names = {part.id for each in keywords for part in ast.walk(each.value) if isinstance(part, ast.Name)}
+    for file in files:
+        for function in functions(file):
+            if function.name in names:
+                returned = _last(each for each in _statements(function) if isinstance(each, ast.Return))
+                return None if returned is None else Spot(file, function, returned)
     return None
 
 
@@ -111,7 +108,7 @@ def data_at(spot: Spot, files: Sequence[str], outside: Iterable[int]) -> Spot | 
 def loops_around(scope: Scope, line: int, outside: Iterable[int] = ()) -> list[ast.stmt]:
     """Return the loops in a function that run around a line and not around others, the outermost first."""
     around = [each for each in _statements(scope) if isinstance(each, _LOOPS) and each.body[0].lineno <= line]
-    return [each for each in around if _holds(each, line) and not any(_holds(each, other) for other in outside)]
+    return [each for each in around if holds(each, line) and not any(holds(each, other) for other in outside)]
 
 
 def left_early(spot: Spot, outside: Iterable[int]) -> ast.stmt | None:
@@ -142,7 +139,8 @@ def made_once(spot: Spot, outside: Iterable[int]) -> Spot | None:
             found = [
                 each
                 for each in once
-                if isinstance(value := getattr(each.statement, "value", None), ast.Call) and _called(value) not in _KEPT
+                if isinstance(value := getattr(each.statement, "value", None), ast.Call)
+                and name_of(value.func) not in _KEPT
             ]
             if found:
                 return found[-1]
@@ -186,7 +184,7 @@ def _argument(spot: Spot, name: str) -> Spot | None:
     if caller is None:
         return None
     calls = [each for each in ast.walk(caller.statement) if isinstance(each, ast.Call)]
-    call = next((each for each in calls if _called(each) == spot.scope.name), None)
+    call = next((each for each in calls if name_of(each.func) == spot.scope.name), None)
     if call is None:
         return caller
     names = names[1:] if names[:1] == ["self"] else names
@@ -199,11 +197,10 @@ def _entered(spot: Spot, files: Sequence[str]) -> Spot:
     """Return the statement of a generator of the script that yields what a loop runs over, or the loop itself."""
     if not isinstance(spot.statement, ast.For | ast.AsyncFor):
         return spot
-    called = {_called(each) for each in ast.walk(spot.statement.iter) if isinstance(each, ast.Call)}
+    called = {name_of(each.func) for each in ast.walk(spot.statement.iter) if isinstance(each, ast.Call)}
     for file in files:
-        tree = parsed(file)
-        for function in ast.walk(tree) if tree is not None else ():
-            if isinstance(function, _FUNCTIONS) and function.name in called:
+        for function in functions(file):
+            if function.name in called:
                 for each in _statements(function):
                     if isinstance(each, ast.Expr) and isinstance(each.value, ast.Yield):
                         return Spot(file, function, each)
@@ -234,7 +231,7 @@ def _first_in_loop(spot: Spot) -> Spot:
 def _in_loop(made: Spot, spot: Spot) -> bool:
     """Return whether a statement is in the innermost loop around another, or is this loop."""
     loops = loops_around(spot.scope, spot.statement.lineno)
-    return bool(loops) and _holds(loops[-1], made.statement.lineno)
+    return bool(loops) and holds(loops[-1], made.statement.lineno)
 
 
 def _shapes_only(statement: ast.stmt) -> bool:
@@ -246,17 +243,12 @@ def _is_alias(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name)
 
 
-def _scope_at(tree: ast.Module, line: int) -> Scope:
-    inner = [each for each in ast.walk(tree) if isinstance(each, _FUNCTIONS) and _holds(each, line)]
-    return max(inner, key=lambda each: each.lineno, default=tree)
-
-
 def _statements(node: ast.AST) -> Iterator[ast.stmt]:
     """Yield the statements of a function in their order, without those of functions and classes in it."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt):
             yield child
-        if not isinstance(child, (*_FUNCTIONS, ast.ClassDef, ast.expr)):
+        if not isinstance(child, Function | ast.ClassDef | ast.expr):
             yield from _statements(child)
 
 
@@ -308,11 +300,7 @@ def _used(node: ast.AST, inside: bool = False) -> list[tuple[str, bool]]:
 
 
 def _calls_only(node: ast.AST, names: frozenset[str]) -> bool:
-    return all(_called(each) in names for each in ast.walk(node) if isinstance(each, ast.Call))
-
-
-def _called(node: ast.Call) -> str:
-    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+    return all(name_of(each.func) in names for each in ast.walk(node) if isinstance(each, ast.Call))
 
 
 def _last(statements: Iterable[ast.stmt]) -> ast.stmt | None:
@@ -320,7 +308,3 @@ def _last(statements: Iterable[ast.stmt]) -> ast.stmt | None:
     for found in statements:  # noqa: B007
         pass
     return found
-
-
-def _holds(node: ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)

@@ -11,9 +11,10 @@ from ppo_doctor.record.script.graph import stack_of
 from ppo_doctor.record.script.lines.flow import reward_at, shaped_at, spot_of
 from ppo_doctor.record.script.lines.samples import add_sample_lines, new_stack
 from ppo_doctor.record.script.lines.settings import add_setting_lines
+from ppo_doctor.record.script.lines.sources import named_again
 from ppo_doctor.record.script.metrics import UpdateSeen, clipped_early
 from ppo_doctor.record.script.operations import indexed
-from ppo_doctor.record.script.places import Place, Places, Stack, assignment_line
+from ppo_doctor.record.script.places import Place, Places, Stack
 from ppo_doctor.record.script.steps import RatioSeen
 
 if TYPE_CHECKING:
@@ -152,8 +153,7 @@ def assigned(seen: UpdateSeen, session: Session) -> Place | None:
     """Return the line that gives the policy a second name."""
     if seen.alias is None:
         return None
-    lines = (assignment_line(file, seen.alias.other, seen.alias.policy) for file in session.own_files())
-    return next((each for each in lines if each), None)
+    return named_again(session.own_files(), seen.alias.other, seen.alias.policy)
 
 
 def _graded_place(each: RatioSeen, session: Session) -> Place | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import linecache
 import operator
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ppo_doctor.record.script.places import Place, name_of, parsed
+from ppo_doctor.record.script.places import Place
 
 #: A number, a truth, or the last name of a constant such as `torch.bfloat16`.
 Literal = float | bool | str
@@ -20,7 +21,41 @@ ROUNDING = 1e-3
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 _LENGTH = re.compile(r"(?i)step|total|iter|update|horizon|epoch")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Scope = Function | ast.Module
+
+
+@lru_cache(maxsize=256)
+def parsed(file: str) -> ast.Module | None:
+    """Return the syntax tree of a source file without running it, None if it cannot be parsed."""
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def name_of(node: ast.AST) -> str:
+    """Return the name of a variable, or the last name of an attribute."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+@lru_cache(maxsize=256)
+def walked(file: str) -> tuple[ast.AST, ...]:
+    """Return all nodes of a source file from its root on, from one walk that everything that is looked for shares."""
+    tree = parsed(file)
+    return tuple(ast.walk(tree)) if tree is not None else ()
+
+
+@lru_cache(maxsize=256)
+def functions(file: str) -> tuple[Function, ...]:
+    """Return the functions and methods of a source file."""
+    return tuple(node for node in walked(file) if isinstance(node, Function))
+
+
+@lru_cache(maxsize=256)
+def calls(file: str) -> tuple[ast.Call, ...]:
+    """Return the calls of a source file."""
+    return tuple(node for node in walked(file) if isinstance(node, ast.Call))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +79,7 @@ def givens(files: tuple[str, ...]) -> tuple[Given, ...]:
     parameters = {name: names for file in files for name, names in _parameters(file)}
     found = []
     for file in files:
-        for node in _nodes(file):
+        for node in walked(file):
             named = [*_given(node), *_positional(node, parameters)]
             found += [_of(name, value, file) for name, value in named if name]
     return tuple(found)
@@ -56,23 +91,18 @@ def _of(name: str, value: ast.expr, file: str) -> Given:
     return Given(_plain(name), place, literal(value), reads, frozenset(names_in([value])), type(value))
 
 
-def _nodes(file: str) -> Iterator[ast.AST]:
-    tree = parsed(file)
-    return ast.walk(tree) if tree is not None else iter(())
-
-
 def _plain(name: str) -> str:
     return name.lstrip("-_").replace("-", "_").rpartition(".")[2]
 
 
 def _parameters(file: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the parameters of each function, and of each class the fields or those of `__init__`."""
-    for node in _nodes(file):
-        if isinstance(node, _Function):
+    for node in walked(file):
+        if isinstance(node, Function):
             yield node.name, [each.arg for each in node.args.args if each.arg not in ("self", "cls")]
         elif isinstance(node, ast.ClassDef):
             fields = [name_of(each.target) for each in node.body if isinstance(each, ast.AnnAssign)]
-            made = [each for each in node.body if isinstance(each, _Function) and each.name == "__init__"]
+            made = [each for each in node.body if isinstance(each, Function) and each.name == "__init__"]
             yield node.name, [each.arg for each in made[0].args.args[1:]] if made else fields
 
 
@@ -175,16 +205,15 @@ def names_in(nodes: Iterable[ast.AST]) -> set[str]:
 
 def names_at(place: Place) -> set[str]:
     """Return the names that the calls of a line read, those of the whole statement if no call begins there."""
-    calls = [node for node in _nodes(place.file) if isinstance(node, ast.Call) and node.lineno == place.line]
-    statements = [node for node in _nodes(place.file) if isinstance(node, ast.stmt) and holds(node, place.line)]
-    return names_in(calls or statements[-1:])
+    here: list[ast.AST] = [call for call in calls(place.file) if call.lineno == place.line]
+    statements = (node for node in walked(place.file) if isinstance(node, ast.stmt) and holds(node, place.line))
+    return names_in(here or [*statements][-1:])
 
 
 def passed_at(place: Place, keywords: Collection[str]) -> frozenset[str]:
     """Return the names in a keyword argument of the call that begins at a line."""
-    calls = [node for node in _nodes(place.file) if isinstance(node, ast.Call) and node.lineno == place.line]
-    passed = [each.value for call in calls for each in call.keywords if each.arg in keywords]
-    return frozenset(names_in(passed))
+    here = [call for call in calls(place.file) if call.lineno == place.line]
+    return frozenset(names_in(each.value for call in here for each in call.keywords if each.arg in keywords))
 
 
 def come_from(files: tuple[str, ...], names: Collection[str]) -> set[str]:
@@ -208,6 +237,14 @@ def passed_on(files: tuple[str, ...], name: str, names: re.Pattern[str]) -> list
     return [each.place for each in givens(files) if names.search(each.name) and each.reads == name]
 
 
+def named_again(files: tuple[str, ...], name: str, value: str) -> Place | None:
+    """Return where a name is given what another one holds (`old = policy`), maybe by way of a third name."""
+    given = [each for each in givens(files) if each.name == _plain(name)]
+    through = {each.reads for each in given if each.kind is ast.Name}
+    given += [each for each in givens(files) if each.name in through]
+    return next((each.place for each in given if _plain(value) in each.names), None)
+
+
 def _reads(node: ast.expr) -> str:
     return _plain(_text(node.slice) if isinstance(node, ast.Subscript) else name_of(node))
 
@@ -217,7 +254,7 @@ def used_as(files: tuple[str, ...], name: str, purpose: re.Pattern[str]) -> list
     """Return where a name is in the arguments of a call, or the value of a keyword, of a certain name."""
     found = []
     for file in files:
-        for node in _nodes(file):
+        for node in walked(file):
             if isinstance(node, ast.Call) and purpose.search(name_of(node.func)):
                 inner: list[ast.AST] = [*node.args, *node.keywords]
             elif isinstance(node, ast.keyword) and purpose.search(node.arg or ""):
@@ -235,17 +272,22 @@ def holds(node: ast.AST, line: int) -> bool:
     return first <= line <= (getattr(node, "end_lineno", None) or first)
 
 
-def function_at(place: Place) -> ast.AST | None:
+def scope_at(file: str, line: int) -> Scope | None:
     """Return the innermost function around a line, the module outside of functions."""
-    around = [node for node in _nodes(place.file) if isinstance(node, _Function) and holds(node, place.line)]
-    return max(around, key=lambda node: node.lineno, default=parsed(place.file))
+    around = [function for function in functions(file) if holds(function, line)]
+    return max(around, key=lambda function: function.lineno) if around else parsed(file)
+
+
+def _scope_nodes(file: str, line: int) -> Iterable[ast.AST]:
+    """Return the nodes of the innermost function around a line, those of the module outside of functions."""
+    scope = scope_at(file, line)
+    return walked(file) if scope is None or isinstance(scope, ast.Module) else ast.walk(scope)
 
 
 def assigned_before(place: Place, names: Collection[str]) -> list[Place]:
     """Return the lines of a function before one of it that assign certain names, the latest first."""
-    scope = function_at(place)
     found = []
-    for node in ast.walk(scope) if scope is not None else ():
+    for node in _scope_nodes(place.file, place.line):
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.lineno < place.line:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(name_of(each) in names for target in targets for each in ast.walk(target)):
@@ -258,19 +300,17 @@ def calls_of(files: tuple[str, ...], function: str) -> list[Place]:
     """Return the lines that call a function of this name; those in most loops of their function first."""
     found = []
     for file in files:
-        for node in _nodes(file):
-            if isinstance(node, ast.Call) and name_of(node.func) == function:
-                scope = function_at(Place(file, node.lineno, ""))
-                inner = ast.walk(scope) if scope is not None else ()
-                loops = sum(isinstance(each, ast.For | ast.While) and holds(each, node.lineno) for each in inner)
-                found.append((loops, Place(file, node.lineno, getattr(scope, "name", ""))))
+        for line in [call.lineno for call in calls(file) if name_of(call.func) == function]:
+            inner = _scope_nodes(file, line)
+            loops = sum(isinstance(each, ast.For | ast.While) and holds(each, line) for each in inner)
+            found.append((loops, Place(file, line, getattr(scope_at(file, line), "name", ""))))
     return [place for _, place in sorted(found, key=lambda pair: -pair[0])]
 
 
 @lru_cache(maxsize=32)
 def mentions(files: tuple[str, ...], name: str) -> list[Place]:
     """Return the lines that use a name, apart from imports."""
-    nodes = ((file, node) for file in files for node in _nodes(file) if isinstance(node, ast.expr))
+    nodes = ((file, node) for file in files for node in walked(file) if isinstance(node, ast.expr))
     return [Place(file, node.lineno, "") for file, node in nodes if name_of(node) == name]
 
 
@@ -279,11 +319,11 @@ def rates_assigned(files: tuple[str, ...]) -> list[tuple[Place, set[str]]]:
     """Return the lines that assign a learning rate of an optimizer (`group["lr"] = …`), with the names they read."""
     found = []
     for file in files:
-        for node in _nodes(file):
+        for node in walked(file):
             if isinstance(node, ast.Assign | ast.AugAssign):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 if any(isinstance(each, ast.Subscript) and _text(each.slice) == "lr" for each in targets):
-                    function = function_at(Place(file, node.lineno, ""))
+                    function = scope_at(file, node.lineno)
                     found.append((Place(file, node.lineno, getattr(function, "name", "")), names_in([node.value])))
     return found
 
@@ -291,17 +331,15 @@ def rates_assigned(files: tuple[str, ...]) -> list[tuple[Place, set[str]]]:
 @lru_cache(maxsize=32)
 def functions_given(files: tuple[str, ...], names: re.Pattern[str]) -> list[Place]:
     """Return the lines of functions that an argument of such a name is: where they return, or are called."""
-    functions = {
-        _plain(node.name): (file, node) for file in files for node in _nodes(file) if isinstance(node, _Function)
-    }
+    named = {_plain(function.name): (file, function) for file in files for function in functions(file)}
     found = []
     for each in givens(files):
         if not names.search(each.name):
             continue
         if each.kind is ast.Lambda:
             found.append(each.place)
-        elif each.reads in functions:
-            file, function = functions[each.reads]
+        elif each.reads in named:
+            file, function = named[each.reads]
             ends = [node.lineno for node in ast.walk(function) if isinstance(node, ast.Return)]
             found.append(Place(file, max(ends, default=function.lineno), function.name))
     return found
@@ -309,7 +347,7 @@ def functions_given(files: tuple[str, ...], names: re.Pattern[str]) -> list[Plac
 
 def horizons(files: tuple[str, ...], place: Place) -> list[Given]:
     """Return where lengths of training that a function at a line computes rates from are computed or passed to it."""
-    starts = (node for node in _nodes(place.file) if isinstance(node, _SCOPES) and node.lineno == place.line)
+    starts = (node for node in walked(place.file) if isinstance(node, _SCOPES) and node.lineno == place.line)
     function = next(starts, None)
     if function is None:
         return []
@@ -321,10 +359,9 @@ def horizons(files: tuple[str, ...], place: Place) -> list[Given]:
 
 def without_gradient_before(place: Place) -> Place | None:
     """Return the block without gradients (`with torch.no_grad():`) that ends before a line, in the same function."""
-    scope = function_at(place)
     found = [
         node.lineno
-        for node in (ast.walk(scope) if scope is not None else ())
+        for node in _scope_nodes(place.file, place.line)
         if isinstance(node, ast.With) and node.lineno < place.line and not holds(node, place.line) and _turns_off(node)
     ]
     return Place(place.file, max(found), place.function) if found else None
@@ -337,8 +374,8 @@ def _turns_off(node: ast.With) -> bool:
 
 def is_helper(place: Place) -> bool:
     """Return whether what a line is done to is chosen by the caller: by a parameter that it or a loop around reads."""
-    function = function_at(place)
-    if not isinstance(function, _Function) or function.name == "__init__":
+    function = scope_at(place.file, place.line)
+    if not isinstance(function, Function) or function.name == "__init__":
         return False
     parameters = {each.arg for each in (*function.args.args, *function.args.kwonlyargs)} - {"self", "cls"}
     around = [node for node in ast.walk(function) if isinstance(node, ast.For) and holds(node, place.line)]

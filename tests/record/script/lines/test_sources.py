@@ -14,6 +14,7 @@ from ppo_doctor.record.script.lines.sources import (
     horizons,
     is_helper,
     mentions,
+    named_again,
     names_at,
     passed_on,
     rates_assigned,
@@ -97,6 +98,25 @@ def test_a_number_that_is_also_used_for_something_else_is_told(write):
     assert [each.line for each in used_as(files, "tiny", re.compile("Adam"))] == [line_with(USED, "Adam")]
     assert line_with(USED, "PPO(") in [each.line for each in passed_on(files, "tiny", CLIP)]
     assert used_as(files, "clip_rest", re.compile("Adam")) == []
+
+
+SHARED = """
+old, policy = None, None
+old_policy = policy
+class Agent:
+    def __init__(self, reference, lagging=None):
+        self._reference = reference
+        self.lagging = make(policy)
+Agent(reference=policy)
+"""
+
+
+def test_where_a_network_gets_a_second_name_is_found(write):
+    files = (write(SHARED),)
+    named = {"old_policy": "old_policy = ", "_reference": "reference=policy", "lagging": "make(policy)"}
+    for name, part in named.items():
+        assert named_again(files, name, "policy").line == line_with(SHARED, part)
+    assert named_again(files, "policy", "old_policy") is None
 
 
 RATES = """
