@@ -113,7 +113,7 @@ CASES = {
 
 def _cases(folder: Path, name: str) -> dict[str, Callable[[], Cost]]:
     scripts = {"": CASES[name].script, "least": CASES[name].least}
-    cases = {}
+    cases: dict[str, Callable[[], Cost]] = {}
     for kind, text in scripts.items():
         file = folder / f"{name}{kind}.py"
         file.write_text(text, encoding="utf-8")

@@ -161,21 +161,86 @@ RANKS = """
     """
 
 
+WORKERS = """
+    import hashlib
+    import gymnasium, numpy as np, torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Prompts(Dataset):
+        def __len__(self):
+            return 32
+        def __getitem__(self, index):
+            return torch.randn(4)
+
+    def update(obs):
+        with torch.no_grad():
+            actions = torch.multinomial(torch.softmax(policy(obs), -1), 1)[:, 0]
+            old = torch.log_softmax(policy(obs), -1).gather(1, actions[:, None])[:, 0]
+        advantages = torch.randn(len(obs))
+        for rows in torch.randperm(len(obs)).split(16) + torch.randperm(len(obs)).split(16):
+            new = torch.log_softmax(compiled(obs[rows]), -1).gather(1, actions[rows, None])[:, 0]
+            ratio = (new - old[rows]).exp()
+            surrogate = torch.min(ratio * advantages[rows], ratio.clamp(0.8, 1.2) * advantages[rows])
+            optimizer.zero_grad()
+            (-surrogate.mean()).backward()
+            optimizer.step()
+
+    if __name__ == "__main__":
+        torch.manual_seed(0)
+        policy = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        compiled = torch.compile(policy, backend="aot_eager")
+        optimizer = torch.optim.Adam(policy.parameters(), lr=1e-2)
+        for context in ("fork", "spawn"):
+            for obs in DataLoader(Prompts(), batch_size=32, num_workers=2, multiprocessing_context=context):
+                update(obs)
+            make = [lambda: gymnasium.make("CartPole-v1")] * 2
+            envs = gymnasium.vector.AsyncVectorEnv(make, context=context)
+            obs, _ = envs.reset(seed=1)
+            rollout = [obs, *(envs.step(np.array([0, 1]))[0] for _ in range(15))]
+            envs.close()
+            update(torch.as_tensor(np.concatenate(rollout)))
+        weights = b"".join(each.detach().numpy().tobytes() for each in policy.parameters())
+        print(hashlib.sha256(weights + torch.get_rng_state().numpy().tobytes()).hexdigest())
+    """
+
+
+@pytest.fixture
+def observed_command(tmp_path):
+    """Run a command with a script alone and observed, and return its updates and the two streams of errors."""
+
+    def run(text, *command):
+        (tmp_path / "train.py").write_text(textwrap.dedent(text))
+        observe = [sys.executable, "-m", "ppo_doctor", "run", "--out", "run.jsonl", "--updates", "2", "--"]
+        launch = [sys.executable, *command, "train.py"]
+        alone, seen = (
+            subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+            for line in (launch, [*observe, *launch])
+        )
+        assert (seen.returncode, seen.stdout) == (alone.returncode, alone.stdout) == (0, alone.stdout), seen.stderr
+        records = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+        assert "Nothing wrong was found in what was observed of 2 updates" in " ".join(seen.stderr.split())
+        return [record["update"] for record in records if "step" in record], alone.stderr, seen.stderr
+
+    return run
+
+
 @posix
-def test_ranks_of_torchrun_train_as_without_and_the_first_is_observed(tmp_path):
+@pytest.mark.parametrize("launcher", ["torch.distributed.run", "accelerate.commands.launch"])
+def test_ranks_train_as_without_and_the_first_is_observed(observed_command, launcher):
     pytest.importorskip("torch", reason="the group real-sb3 is not installed")
-    (tmp_path / "train.py").write_text(textwrap.dedent(RANKS))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
-    observe = [sys.executable, "-m", "ppo_doctor", "run", "--out", "run.jsonl", "--updates", "2", "--"]
-    alone, seen = (
-        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-        for command in (launch, [*observe, *launch])
-    )
-    assert (seen.returncode, seen.stdout) == (alone.returncode, alone.stdout) == (0, alone.stdout), seen.stderr
-    records = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
-    assert [record["update"] for record in records if "step" in record] == [1, 2]
-    assert "Nothing wrong was found in what was observed of 2 updates" in " ".join(seen.stderr.split())
-    assert "Warning" not in seen.stderr.replace(alone.stderr, "")
+    pytest.importorskip(launcher.partition(".")[0], reason="the group real-trl is not installed")
+    options = ["--standalone", "--nproc-per-node"] if launcher.startswith("torch") else ["--cpu", "--num_processes"]
+    updates, alone, seen = observed_command(RANKS, "-m", launcher, *options, "2")
+    assert updates == [1, 2]
+    assert "Warning" not in seen.replace(alone, "")
+
+
+@posix
+def test_data_loaders_vector_environments_and_compiled_parts_train_as_without(observed_command):
+    pytest.importorskip("torch", reason="the group real-sb3 is not installed")
+    pytest.importorskip("gymnasium", reason="the group real-sb3 is not installed")
+    updates, _, _ = observed_command(WORKERS)
+    assert updates == [1, 2]
 
 
 def _has_torch():

@@ -17,7 +17,6 @@ import torch
 from ppo_doctor.record.guard import tell, tell_fault
 from ppo_doctor.record.script import ratios
 from ppo_doctor.record.script.aliases import Alias, alias_in
-from ppo_doctor.record.script.budget import Budget
 from ppo_doctor.record.script.graph import entries, leaves, loss_graph
 from ppo_doctor.record.script.layers import Layers
 from ppo_doctor.record.script.lines.of_update import places_of
@@ -34,7 +33,7 @@ from ppo_doctor.record.script.ring import Ring
 from ppo_doctor.record.script.schedules import Schedules
 from ppo_doctor.record.script.settings import passes_configured
 from ppo_doctor.record.script.steps import Step
-from ppo_doctor.record.script.updates import Rhythm, rhythm_of, starts
+from ppo_doctor.record.script.updates import Budget, Rhythm, rhythm_of, starts
 
 Tensor = Any
 

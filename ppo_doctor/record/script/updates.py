@@ -1,4 +1,4 @@
-"""Divide the optimizer steps of a script into updates, one per rollout batch."""
+"""Divide the optimizer steps of a script into updates, one per rollout batch, and bound what observing them costs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from ppo_doctor.record.script.steps import Step
 ROLLOUT = 4
 #: How many times shorter than the longest a rollout may be; a pass over the batch that draws as well is shorter.
 SHORT = 8
+#: Largest share of the time since the first step that observed updates may add.
+SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +60,26 @@ def starts(steps: Sequence[Step], entries: set[int], known: Rhythm | None) -> li
     if most == least:
         return [n == 0 or least > 1 for n in range(len(steps))]
     return [n == 0 or count > (least + most) / 2 for n, count in enumerate(passes)]
+
+
+class Budget:
+    """What observed steps have added to the time of a run, against steps that were not observed."""
+
+    def __init__(self) -> None:
+        self._latest: float | None = None
+        self._seconds = {False: 0.0, True: 0.0}
+        self._steps = {False: 0, True: 0}
+
+    def step(self, now: float, *, observed: bool) -> None:
+        """Add the time since the step before, in seconds, to that of observed or of other steps."""
+        if self._latest is not None:
+            self._seconds[observed] += now - self._latest
+            self._steps[observed] += 1
+        self._latest = now
+
+    def affords(self, updates: int) -> bool:
+        """Return whether one more observed update, after so many, keeps the added time within its share."""
+        if not self._steps[False]:
+            return False
+        added = self._seconds[True] - self._steps[True] * self._seconds[False] / self._steps[False]
+        return added * (updates + 1) / max(updates, 1) <= SHARE * sum(self._seconds.values())
