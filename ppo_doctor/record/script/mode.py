@@ -26,6 +26,7 @@ from ppo_doctor.record.script.operation_names import (
     INDEXING,
     JOINING,
     KEEP_FINITE,
+    MEANS,
     MODES,
     MULTIPLY,
     NEGATE,
@@ -383,10 +384,12 @@ class Operations:
             self._without_gradient(name, args, kwargs, tensor, stack)
             for part in result[1:] if name in PARTING else ():
                 self._keep(name, args, part, stack)
-        if kept and tensor.is_cpu and not tensor.requires_grad and (name == "mean" or name in SUBTRACT):
-            self.odd.see_mean(args, tensor, stack, self._session.step)
+        if kept and tensor.is_cpu and not tensor.requires_grad and (name in MEANS or name in SUBTRACT):
+            self.odd.see_mean(name, args, tensor, stack, self._session.step)
             if len(args) > 1 and not graded and all(map(self._is_log_prob, args[:2])):
                 self._session.step.compared(stack, equal=not tensor.any())
+        if self.odd.any_rounding and not tensor.requires_grad:
+            self.odd.see_rounding(name, args, tensor)
         numbers = None
         if kept:
             numbers = numbers_of(tensor)
