@@ -265,6 +265,7 @@ _OF_SCRIPTS = (
     ("dropout_active", "fraction", "share of training passes with active dropout"),
     ("modes_differ", "fraction", "share of modules with an effective mode that had another one in the rollout"),
     ("sampling_temperature", "", "divisor of the logits in the rollout that training does not have"),
+    ("logits_masked_apart", "fraction", "1 if only the rollout, or only training, excludes classes by a mask, else 0"),
     ("rollouts_behind", "updates", "by how many rollouts the trained samples are older than the latest rollout"),
     ("rollout_trained", "fraction", "share of the rollout's samples that the update trained on"),
     ("gradient_kept", "fraction", "part of the norm of the policy's gradient that clipping leaves"),

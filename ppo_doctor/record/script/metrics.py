@@ -273,6 +273,8 @@ def _of_samples(seen: UpdateSeen) -> dict[str, float]:
     divisor = temperature(seen)
     if divisor is not None:
         numbers["sampling_temperature"] = divisor[0]
+    if masked_apart(seen) is not None:
+        numbers["logits_masked_apart"] = float(bool(masked_apart(seen)))
     return numbers | _of_this_batch(seen) | _of_other_batches(seen)
 
 
@@ -391,6 +393,16 @@ def temperature(seen: UpdateSeen) -> tuple[float, Stack, int] | None:
     if not only:
         return (1.0, (), 0) if outside or inside else None
     return only[0]
+
+
+def masked_apart(seen: UpdateSeen) -> Stack | None:
+    """Return where classes are excluded if that is so only with gradients, or only without; None if one was not seen."""
+    size = next((step.logits for step in seen.steps if step.logits and step.ratios), 0)
+    found = [[each[size] for step in seen.steps if size in (each := step.masked[kind])] for kind in (True, False)]
+    if not all(found):
+        return None
+    training, other = (next(filter(None, each), ()) for each in found)
+    return () if training and other else training or other
 
 
 def _epoch_starts(seen: UpdateSeen) -> list[int]:

@@ -53,6 +53,8 @@ MOST_UNKNOWN = 1 << 16
 SHARES = 4
 #: Lines of a step that normalise logits that are kept.
 MOST_SCORED = 64
+#: Logits from which on a class is excluded.
+EXCLUDED = -1e4
 #: Entries after which dead references are dropped.
 MOST_KNOWN = 20_000
 
@@ -330,7 +332,10 @@ class Operations:
 
     def _normalised(self, logits: Tensor, graded: bool) -> None:
         """Note where a training pass normalises logits, and where another one does with divided ones."""
-        step = self._session.step
+        step, size = self._session.step, logits.shape[-1]
+        masked = step.masked[graded]
+        if not masked.get(size) and logits.is_cpu and 0 < logits.numel() <= MOST_UNKNOWN:
+            masked[size] = self._stack() if float(logits.detach().amin()) <= EXCLUDED else ()
         if graded:
             step.logits = logits.shape[-1]
             if len(step.scored) < MOST_SCORED:

@@ -99,6 +99,8 @@ class Step:
     batch_norm: dict[bool, set[bool]] = field(default_factory=lambda: {True: set(), False: set()})
     #: (number of classes, divisor) of logits, by whether gradients are on
     divisors: dict[bool, dict[tuple[int, float], Stack]] = field(default_factory=lambda: {True: {}, False: {}})
+    #: number of classes → where logits were normalised with some of them excluded, none if never; by whether gradients are on
+    masked: dict[bool, dict[int, Stack]] = field(default_factory=lambda: {True: {}, False: {}})
     #: size of the last dimension of logits that the training pass normalised
     logits: int | None = None
     #: numbers of classes and where the training pass normalised logits; frames of others that normalise divided ones

@@ -17,7 +17,7 @@ from ppo_doctor.record.script.lines.flow import (
     made_once,
     spot_of,
 )
-from ppo_doctor.record.script.metrics import UpdateSeen, temperature
+from ppo_doctor.record.script.metrics import UpdateSeen, masked_apart, temperature
 from ppo_doctor.record.script.places import Place, Places, Stack
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def add_sample_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
         lines.add(_OLD, _own(data_at(spot, files, rollout_lines(seen.steps, spot.file)), session), "chosen")
     lines.add((*_CHOSEN, *_OLD), taken, "chosen")
     _add_temperature(lines, seen, session)
+    _add_masked(lines, seen)
 
 
 def _add_temperature(lines: Lines, seen: UpdateSeen, session: Session) -> None:
@@ -64,6 +65,14 @@ def _add_temperature(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     lines.add("sampling_temperature", apart if own else None, "scored")
     lines.add("sampling_temperature", divisor[1], "sampled")
     lines.add("sampling_temperature", apart, "scored")
+
+
+def _add_masked(lines: Lines, seen: UpdateSeen) -> None:
+    """Add where the training pass leaves the path of passes with a mask, and where these normalise logits."""
+    shared = {frame for step in seen.steps for kind in step.masked.values() for each in kind.values() for frame in each}
+    scored = next((new_stack(each) for each in seen.ratios()), ())
+    lines.add("logits_masked_apart", next((scored[n:] for n, each in enumerate(scored) if each not in shared), ()), "scored")
+    lines.add("logits_masked_apart", masked_apart(seen) or None, "computed")
 
 
 def new_stack(each: RatioSeen) -> Stack:
