@@ -70,7 +70,8 @@ def _add_temperature(lines: Lines, seen: UpdateSeen, session: Session) -> None:
 def _add_masked(lines: Lines, seen: UpdateSeen) -> None:
     """Add where the training pass leaves the path of passes with a mask, and where these normalise logits."""
     shared = {frame for step in seen.steps for kind in step.masked.values() for each in kind.values() for frame in each}
-    scored = next((new_stack(each) for each in seen.ratios()), ())
+    step = next((each for each in seen.steps if each.logits and each.ratios), seen.steps[0])
+    scored = next((stack for size, stack in step.scored if size == step.logits), ())
     lines.add("logits_masked_apart", next((scored[n:] for n, each in enumerate(scored) if each not in shared), ()), "scored")
     lines.add("logits_masked_apart", masked_apart(seen) or None, "computed")
 
