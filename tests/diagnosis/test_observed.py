@@ -63,6 +63,7 @@ SOUND = {
     "minibatches_alike": 0.0,
     "policy_gradient_cut": 0.0,
     "advantages_transposed": 0.0,
+    "advantages_off_prompts": 0.0,
     "logits_masked_apart": 0.0,
     "loop_left_early": 0.0,
     "deviation_of_one": 0.0,
@@ -119,6 +120,7 @@ FAULTS = {
         "advantages-change-between-passes",
     ),
     "transposed": ({"advantages_transposed": 1.0}, "advantage-misaligned", "advantages-transposed"),
+    "other prompts": ({"advantages_off_prompts": 1.0}, "advantage-misaligned", "advantages-of-other-prompts"),
     "head on a detached trunk": ({"policy_gradient_cut": 0.9}, "no-grad-path", "policy-gradient-stops-early"),
     "detached trunk": ({"weights_without_gradient": 0.7}, "no-grad-path", "weights-without-gradient"),
     "detached ratio": (

@@ -278,7 +278,9 @@ def entries(root: Node, most: int = MOST_WALKED) -> set[tuple[int, int]]:
         data = saved(node, name) if name is not None else None
         if data is None or not hasattr(data, "data_ptr"):
             continue
-        if not data.requires_grad or any(child is not None and kind(child) == "Cat" for child, _ in node.next_functions):
+        if not data.requires_grad or any(
+            child is not None and kind(child) == "Cat" for child, _ in node.next_functions
+        ):
             found.add((data.data_ptr(), data.numel()))
     return found
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppo_doctor.record.script.places import Place, Stack
+from ppo_doctor.record.script.indices import off_prompts
+from ppo_doctor.record.script.places import Place
 from ppo_doctor.record.script.ratios import ONE
-from ppo_doctor.record.script.steps import RatioSeen, Step
+from ppo_doctor.record.script.steps import RatioSeen, Step, masked_apart, temperature
 from ppo_doctor.record.update import of_minibatches
 
 if TYPE_CHECKING:
@@ -270,11 +271,14 @@ def _of_samples(seen: UpdateSeen) -> dict[str, float]:
     modes = [set().union(*(step.batch_norm[kind] for step in seen.steps)) for kind in (True, False)]
     if all(modes):
         numbers["modes_differ"] = float(modes[0] != modes[1])
-    divisor = temperature(seen)
+    divisor = temperature(seen.steps)
     if divisor is not None:
         numbers["sampling_temperature"] = divisor[0]
-    if masked_apart(seen) is not None:
-        numbers["logits_masked_apart"] = float(bool(masked_apart(seen)))
+    if masked_apart(seen.steps) is not None:
+        numbers["logits_masked_apart"] = float(bool(masked_apart(seen.steps)))
+    strangers = _off_prompts(seen)
+    if strangers is not None:
+        numbers["advantages_off_prompts"] = strangers
     return numbers | _of_this_batch(seen) | _of_other_batches(seen)
 
 
@@ -377,34 +381,6 @@ def _told_apart(seen: UpdateSeen) -> bool:
     return seen.by_index or (len(rows) > 1 and len(set(rows.tolist())) * _per_step(seen) >= DISTINCT * len(rows))
 
 
-def temperature(seen: UpdateSeen) -> tuple[float, Stack, int] | None:
-    """Return the divisor of logits that only the passes without gradients have, its line and the number of classes.
-
-    It is 1 where both have the same.
-    """
-    inside = {key for step in seen.steps for key in step.divisors[True]}
-    outside = {key: place for step in seen.steps for key, place in step.divisors[False].items()}
-    sizes = {size for step in seen.steps for each in step.ratios for size in (step.logits,) if size}
-    only = [
-        (divisor, place, size)
-        for (size, divisor), place in outside.items()
-        if (size, divisor) not in inside and size in sizes
-    ]
-    if not only:
-        return (1.0, (), 0) if outside or inside else None
-    return only[0]
-
-
-def masked_apart(seen: UpdateSeen) -> Stack | None:
-    """Return where classes are excluded if that is so only with gradients, or only without; None if one was not seen."""
-    size = next((step.logits for step in seen.steps if step.logits and step.ratios), 0)
-    found = [[each[size] for step in seen.steps if size in (each := step.masked[kind])] for kind in (True, False)]
-    if not all(found):
-        return None
-    training, other = (next(filter(None, each), ()) for each in found)
-    return () if training and other else training or other
-
-
 def _epoch_starts(seen: UpdateSeen) -> list[int]:
     """Return the first minibatches of passes after the first; a minibatch is a place in the list of ratios."""
     if not _told_apart(seen):
@@ -470,6 +446,33 @@ def _transposed(seen: UpdateSeen) -> float | None:
     orders = [_correlation(list(zip(values, errors.reshape(each, -1).T.reshape(-1), strict=True))) for each in lengths]
     own, *others = [0.0 if each is None else each for each in orders]
     return float(own < UNRELATED and max(others, default=0.0) > RELATED)
+
+
+def _off_prompts(seen: UpdateSeen) -> float | None:
+    """Return the share of prompts over whose sequences advantages do not sum to 0, though they do over groups."""
+    computed = next((each.computed[0] for each in seen.ratios() if each.computed is not None), np.zeros(0))
+    found = _first_pass(seen, len(computed))
+    return None if found is None else off_prompts(*found, computed)
+
+
+def _first_pass(seen: UpdateSeen, length: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
+    """Return the first sequences trained on and the advantage of each, None if they are not so many, or have several."""
+    sequences, advantages = list[np.ndarray[Any, Any]](), list[float]()
+    for step in seen.steps:
+        entered = [each.sequences for each in step.trained if each.weight == seen.entry[0]]
+        for rows, ratio in zip(entered, step.ratios, strict=False):
+            values = ratio.advantages if ratio.advantages is not None else np.zeros(0)
+            if len(entered) != len(step.ratios) or rows is None or not len(values) or len(values) % len(rows):
+                return None
+            values = values.reshape(len(rows), -1)
+            if len(advantages) == length or np.ptp(values, axis=1).any():
+                break
+            sequences.append(rows)
+            advantages += values[:, 0].tolist()
+    if not length or len(advantages) != length:
+        return None
+    shortest = min(rows.shape[1] for rows in sequences)
+    return np.concatenate([rows[:, :shortest] for rows in sequences]), np.asarray(advantages, np.float32)
 
 
 def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:

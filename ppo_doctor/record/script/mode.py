@@ -292,6 +292,8 @@ class Operations:
         taken = taken or (indexed([(each.name, each.stack) for each in history]) or stack if graded else ())
         width = int(data.shape[-1])
         inputs = Inputs(weight, rows, graded, stack, tokens, width, memory, taken, chosen, batch)
+        if graded and tokens and data.dim() > 1 and data.numel() <= LARGEST:
+            inputs.sequences = np.array(data.reshape(len(rows), -1).cpu())
         step = self._session.step
         if graded and not tokens and not step.normalised_at and normalised.differs(step, inputs):
             step.normalised_at = normalised.changed_at(

@@ -61,6 +61,8 @@ def _measure(seen: RatioSeen, session: Session, *, trace: bool) -> None:
         if trace:
             seen.origin = session.ring.origin(old)
         seen.detached = session.operations.detached_here(old)
+    if trace and any(each.sequences is not None for each in session.step.inputs):
+        seen.computed = session.ring.first(nodes.factor)
     chain = session.operations.chain(nodes.factor)
     seen.sign = -1 if sign_changes(chain) % 2 else 1
     seen.made_by = tuple((name, stack) for name, stack, _ in chain)

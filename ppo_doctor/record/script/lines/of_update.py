@@ -100,6 +100,7 @@ def _add_loss_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     lines.add("policy_pull", joined, "used")
     made_by = next((each.made_by for each in ratios), ())
     lines.add("advantage_repeat_corr", indexed(made_by) or product)
+    lines.add("advantages_off_prompts", next((each.computed[1] for each in ratios if each.computed), None), "computed")
     flattened = next((stack for name, stack in made_by if name in FLATTENING), None)
     lines.add("advantages_transposed", flattened or indexed(made_by) or product)
     lines.add("surrogate_broadcast", next((each.column for each in ratios if each.column), product))
