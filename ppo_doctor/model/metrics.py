@@ -244,6 +244,7 @@ _OF_SCRIPTS = (
     ("surrogate_broadcast", "", "elements of ratio times advantage, per element of the larger factor"),
     ("advantage_repeat_corr", "", "correlation of the advantages of the same samples between two passes of an update"),
     ("advantages_transposed", "fraction", "1 if advantages are in the order of the transposed batch, else 0"),
+    ("advantages_off_prompts", "fraction", "share of prompts over which advantages centred over groups are not centred"),
     ("weights_without_gradient", "fraction", "share of trainable weights that ran in training and got no gradient"),
     (
         "policy_gradient_cut",
@@ -265,6 +266,7 @@ _OF_SCRIPTS = (
     ("dropout_active", "fraction", "share of training passes with active dropout"),
     ("modes_differ", "fraction", "share of modules with an effective mode that had another one in the rollout"),
     ("sampling_temperature", "", "divisor of the logits in the rollout that training does not have"),
+    ("logits_masked_apart", "fraction", "1 if only the rollout, or only training, excludes classes by a mask, else 0"),
     ("rollouts_behind", "updates", "by how many rollouts the trained samples are older than the latest rollout"),
     ("rollout_trained", "fraction", "share of the rollout's samples that the update trained on"),
     ("gradient_kept", "fraction", "part of the norm of the policy's gradient that clipping leaves"),

@@ -271,12 +271,16 @@ _ENTRIES = {"Addmm": "_saved_mat1", "Mm": "_saved_self", "Convolution": "_saved_
 
 
 def entries(root: Node, most: int = MOST_WALKED) -> set[tuple[int, int]]:
-    """Return memory and number of values of the data without a gradient on which a node depends through networks."""
+    """Return memory and number of values of the data on which a node depends through networks, alone or joined."""
     found: set[tuple[int, int]] = set()
     for node in walked(root, most):
         name = _ENTRIES.get(kind(node))
         data = saved(node, name) if name is not None else None
-        if data is not None and hasattr(data, "data_ptr") and not data.requires_grad:
+        if data is None or not hasattr(data, "data_ptr"):
+            continue
+        if not data.requires_grad or any(
+            child is not None and kind(child) == "Cat" for child, _ in node.next_functions
+        ):
             found.add((data.data_ptr(), data.numel()))
     return found
 

@@ -1,4 +1,4 @@
-"""Find the places in the batch that the samples of a minibatch were taken from."""
+"""Tell the samples of a minibatch apart: by their values, and by the places in the batch they were taken from."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ from ppo_doctor.record.script.places import Stack
 Tensor = Any
 Array = np.ndarray[Any, np.dtype[Any]]
 
+#: Most coordinates of an input by which samples are told apart, and most samples of one call.
+COORDINATES, MOST_ROWS = 64, 1 << 15
+_COEFFICIENTS = np.random.default_rng(20171).integers(1, 2**62, COORDINATES, dtype=np.int64) | 1
+#: Sums of advantages over a group by their sizes: at most where they are centred, from which on where they are not.
+CENTRED, OFF = 1e-4, 0.05
 #: Operations that may change the order of values.
 _REORDERING = frozenset(("flip", "roll", "sort", "transpose", "permute", "t", "swapaxes", "gather", "take"))
 #: Operations that take values from one tensor by another.
@@ -125,4 +130,56 @@ def _whole_numbers(value: object) -> Array | None:
         return np.array(value.detach().cpu().numpy())
     if isinstance(value, np.ndarray) and value.dtype.kind == "i":
         return value.astype(np.int64)
+    return None
+
+
+def rows_of(data: Tensor, name: str) -> Array:
+    """Return one number per sample of an input; equal samples have equal numbers."""
+    with torch.no_grad():
+        if name == "embedding":
+            flat = data.reshape(data.shape[0] if data.dim() > 1 else 1, -1)
+        elif name.startswith("conv") and data.dim() > 2:
+            flat = data.reshape(data.shape[0], -1)
+        else:
+            flat = data.reshape(-1, data.shape[-1]) if data.dim() > 1 else data.reshape(1, -1)
+        flat = flat[:MOST_ROWS, :: max(1, -(-flat.shape[1] // COORDINATES))].detach().cpu()
+        floating = flat.is_floating_point()
+        numbers = flat.float().contiguous().numpy().view(np.int32) if floating else flat.numpy()
+    rows: Array = (numbers.astype(np.int64) * _COEFFICIENTS[: numbers.shape[1]]).sum(1)
+    return rows
+
+
+def off_prompts(sequences: Array, advantages: Array, computed: Array) -> float | None:
+    """Return the share of prompts over whose sequences advantages do not sum to 0, though they do over groups.
+
+    `computed` are the advantages in the order in which they were computed. It is None unless there are about as many
+    prompts, told by how sequences begin, as groups.
+    """
+    size = _group_size(computed)
+    prompts = _prompts(sequences, size) if size is not None else None
+    if prompts is None or not np.array_equal(np.sort(advantages), np.sort(computed)):
+        return None
+    sums, sizes = np.bincount(prompts, advantages), np.bincount(prompts, np.abs(advantages))
+    return float(np.mean(np.abs(sums[sizes > 0]) > OFF * sizes[sizes > 0]))
+
+
+def _group_size(values: Array) -> int | None:
+    """Return the smallest size of groups of values, side by side or every n-th, that all sum to 0."""
+    for size in range(2, len(values) // 2 + 1):
+        for groups in (values.reshape(-1, size), values.reshape(size, -1).T) if not len(values) % size else ():
+            sizes = np.abs(groups).sum(1)
+            if (sizes > 0).sum() > 1 and (np.abs(groups.sum(1)) <= CENTRED * (sizes + sizes.max())).all():
+                return size
+    return None
+
+
+def _prompts(sequences: Array, size: int) -> Array | None:
+    """Return the number of each sequence's prompt, of which there are nearly as many as groups of a size."""
+    groups = len(sequences) // size
+    for length in range(sequences.shape[1] - 1, 0, -1):
+        prompts, counts = np.unique(sequences[:, :length], axis=0, return_inverse=True, return_counts=True)[1:]
+        if len(counts) <= groups / 2:
+            return None
+        if len(counts) <= groups and not (counts % size).any():
+            return np.asarray(prompts.reshape(-1))
     return None

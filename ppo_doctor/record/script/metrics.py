@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppo_doctor.record.script.places import Place, Stack
+from ppo_doctor.record.script.indices import off_prompts
+from ppo_doctor.record.script.places import Place
 from ppo_doctor.record.script.ratios import ONE
-from ppo_doctor.record.script.steps import RatioSeen, Step
+from ppo_doctor.record.script.steps import RatioSeen, Step, masked_apart, temperature
 from ppo_doctor.record.update import of_minibatches
 
 if TYPE_CHECKING:
@@ -86,6 +87,25 @@ class UpdateSeen:
         entry, widths = self.entry
         chosen = [each.index for each in step.trained if each.weight == entry and each.width in widths]
         return np.concatenate([each for each in chosen if each is not None]) if chosen else np.zeros(0, np.int64)
+
+    @cached_property
+    def singles(self) -> np.ndarray[Any, Any] | None:
+        """Return the inputs that were one sample each in the rollout, None if its inputs are others or samples have places.
+
+        It may run the network on each sample more than once, but on an input of several samples more often still.
+        """
+        entered = Counter(self.rows(self.steps[0], graded=False).tolist()) if self.steps and not self.by_index else {}
+        rows = {row for step in self.steps for row in self.rows(step, graded=True).tolist()}
+        counts = Counter(entered[row] for row in rows if row in entered)
+        common = [count for count, often in counts.items() if often >= (1 - DISTINCT) * counts.total()]
+        if counts.total() < 0.5 * len(rows) or not common:
+            return None
+        return np.asarray([row for row, often in entered.items() if often == min(common)])
+
+    def told(self, step: Step) -> np.ndarray[Any, Any]:
+        """Return the numbers of the samples of a step that cannot be taken for others."""
+        samples = self.samples(step)
+        return samples if self.singles is None else samples[np.isin(samples, self.singles)]
 
     @cached_property
     def by_index(self) -> bool:
@@ -251,9 +271,14 @@ def _of_samples(seen: UpdateSeen) -> dict[str, float]:
     modes = [set().union(*(step.batch_norm[kind] for step in seen.steps)) for kind in (True, False)]
     if all(modes):
         numbers["modes_differ"] = float(modes[0] != modes[1])
-    divisor = temperature(seen)
+    divisor = temperature(seen.steps)
     if divisor is not None:
         numbers["sampling_temperature"] = divisor[0]
+    if masked_apart(seen.steps) is not None:
+        numbers["logits_masked_apart"] = float(bool(masked_apart(seen.steps)))
+    strangers = _off_prompts(seen)
+    if strangers is not None:
+        numbers["advantages_off_prompts"] = strangers
     return numbers | _of_this_batch(seen) | _of_other_batches(seen)
 
 
@@ -262,14 +287,15 @@ def _of_this_batch(seen: UpdateSeen) -> dict[str, float]:
     if not _told_apart(seen):
         return {}
     numbers: dict[str, float] = {}
-    trained = [samples for step in seen.steps if len(samples := seen.samples(step))]
+    trained = [samples for step in seen.steps if len(samples := seen.told(step))]
     counts = Counter(np.concatenate(trained).tolist())
     often = float(np.median(list(counts.values())))
     if seen.whole and sum(count == often for count in counts.values()) >= DISTINCT * len(counts):
         numbers["passes"] = often / _per_step(seen)
-    batch = (
-        max(each.batch for step in seen.steps for each in step.trained) if seen.by_index else len(seen.rollout_rows())
-    )
+    if seen.by_index:
+        batch = max(each.batch for step in seen.steps for each in step.trained)
+    else:
+        batch = len(seen.rollout_rows() if seen.singles is None else seen.singles)
     alike = _alike(trained, max(batch, len(counts)))
     if alike is not None:
         numbers["minibatches_alike"] = alike
@@ -280,13 +306,14 @@ def _of_this_batch(seen: UpdateSeen) -> dict[str, float]:
 def _of_other_batches(seen: UpdateSeen) -> dict[str, float]:
     """Return how samples trained on and inputs of rollouts agree, where inputs are different for different samples."""
     inputs = [each for step in seen.steps if len(each := seen.rows(step, graded=True))]
-    if not inputs or not _all_distinct(np.concatenate(inputs), len(seen.steps)):
-        return {"samples_trained_before": 1.0} if _same_batch(seen) else {}
+    if not inputs:
+        return {}
     numbers: dict[str, float] = {}
+    distinct = _all_distinct(np.concatenate(inputs), len(seen.steps))
     trained, rollout = set(np.concatenate(inputs).tolist()), seen.rollout_rows()
     tokens = any(each.tokens for step in seen.steps for each in step.trained)
     if rollout and len(trained & rollout) > 0.5 * len(trained):
-        if seen.whole:
+        if seen.whole and distinct:
             numbers["rollout_trained"] = len(trained & rollout) / len(rollout)
         numbers["rollouts_behind"] = 0.0
     elif rollout and not tokens:
@@ -294,7 +321,10 @@ def _of_other_batches(seen: UpdateSeen) -> dict[str, float]:
         if lags:
             numbers["rollouts_behind"] = float(lags[0])
         numbers["inputs_unseen"] = 1 - len(trained & rollout.union(*seen.rollouts)) / len(trained)
-    numbers["samples_trained_before"] = len(trained & seen.before.inputs.keys()) / len(trained)
+    if distinct:
+        numbers["samples_trained_before"] = len(trained & seen.before.inputs.keys()) / len(trained)
+    elif _same_batch(seen):
+        numbers["samples_trained_before"] = 1.0
     return numbers
 
 
@@ -339,7 +369,7 @@ def _per_step(seen: UpdateSeen) -> float:
     entry = seen.main_entry()
     found = []
     for step in seen.steps:
-        counts = Counter(seen.samples(step).tolist())
+        counts = Counter(seen.told(step).tolist())
         calls = sum(each.weight == entry for each in step.trained)
         found += [max(min(np.median(list(counts.values())), calls), 1)] if counts else []
     return float(np.median(found or [1]))
@@ -347,26 +377,8 @@ def _per_step(seen: UpdateSeen) -> float:
 
 def _told_apart(seen: UpdateSeen) -> bool:
     """Return whether samples are told apart: by index, or by inputs that differ in the largest minibatch."""
-    rows = max((seen.samples(step) for step in seen.steps), key=len, default=np.zeros(0))
+    rows = max((seen.told(step) for step in seen.steps), key=len, default=np.zeros(0))
     return seen.by_index or (len(rows) > 1 and len(set(rows.tolist())) * _per_step(seen) >= DISTINCT * len(rows))
-
-
-def temperature(seen: UpdateSeen) -> tuple[float, Stack, int] | None:
-    """Return the divisor of logits that only the passes without gradients have, its line and the number of classes.
-
-    It is 1 where both have the same.
-    """
-    inside = {key for step in seen.steps for key in step.divisors[True]}
-    outside = {key: place for step in seen.steps for key, place in step.divisors[False].items()}
-    sizes = {size for step in seen.steps for each in step.ratios for size in (step.logits,) if size}
-    only = [
-        (divisor, place, size)
-        for (size, divisor), place in outside.items()
-        if (size, divisor) not in inside and size in sizes
-    ]
-    if not only:
-        return (1.0, (), 0) if outside or inside else None
-    return only[0]
 
 
 def _epoch_starts(seen: UpdateSeen) -> list[int]:
@@ -375,7 +387,7 @@ def _epoch_starts(seen: UpdateSeen) -> list[int]:
         return []
     found, place, current = [], 0, set[int]()
     for step in seen.steps:
-        rows = set(seen.samples(step).tolist())
+        rows = set(seen.told(step).tolist())
         if rows and rows & current:
             found += [place] if step.ratios else []
             current = set()
@@ -388,6 +400,7 @@ def _advantage_correlation(seen: UpdateSeen) -> float | None:
     """Return the correlation of the advantages of the same samples in two passes, None if their order is unknown."""
     pairs: dict[str, list[tuple[float, float]]] = {"advantages": [], "old_log_probs": []}
     known: dict[int, tuple[float, float]] = {}
+    told = set(np.concatenate([seen.told(step) for step in seen.steps]).tolist())
     for step in seen.steps:
         rows = seen.samples(step)
         for each in step.ratios[:1]:
@@ -395,6 +408,8 @@ def _advantage_correlation(seen: UpdateSeen) -> float | None:
             if adv is None or old is None or not len(adv) == len(old) == len(rows):
                 return None
             for row, value, log_prob in zip(rows.tolist(), adv.tolist(), old.tolist(), strict=True):
+                if row not in told:
+                    continue
                 if row in known:
                     pairs["advantages"].append((known[row][0], value))
                     pairs["old_log_probs"].append((known[row][1], log_prob))
@@ -431,6 +446,33 @@ def _transposed(seen: UpdateSeen) -> float | None:
     orders = [_correlation(list(zip(values, errors.reshape(each, -1).T.reshape(-1), strict=True))) for each in lengths]
     own, *others = [0.0 if each is None else each for each in orders]
     return float(own < UNRELATED and max(others, default=0.0) > RELATED)
+
+
+def _off_prompts(seen: UpdateSeen) -> float | None:
+    """Return the share of prompts over whose sequences advantages do not sum to 0, though they do over groups."""
+    computed = next((each.computed[0] for each in seen.ratios() if each.computed is not None), np.zeros(0))
+    found = _first_pass(seen, len(computed))
+    return None if found is None else off_prompts(*found, computed)
+
+
+def _first_pass(seen: UpdateSeen, length: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
+    """Return the first sequences trained on and the advantage of each, None if they are not so many, or have several."""
+    sequences, advantages = list[np.ndarray[Any, Any]](), list[float]()
+    for step in seen.steps:
+        entered = [each.sequences for each in step.trained if each.weight == seen.entry[0]]
+        for rows, ratio in zip(entered, step.ratios, strict=False):
+            values = ratio.advantages if ratio.advantages is not None else np.zeros(0)
+            if len(entered) != len(step.ratios) or rows is None or not len(values) or len(values) % len(rows):
+                return None
+            values = values.reshape(len(rows), -1)
+            if len(advantages) == length or np.ptp(values, axis=1).any():
+                break
+            sequences.append(rows)
+            advantages += values[:, 0].tolist()
+    if not length or len(advantages) != length:
+        return None
+    shortest = min(rows.shape[1] for rows in sequences)
+    return np.concatenate([rows[:, :shortest] for rows in sequences]), np.asarray(advantages, np.float32)
 
 
 def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:

@@ -1,14 +1,16 @@
-"""Note odd values among the results of operations: not finite, or 0 after their mean was subtracted."""
+"""Note odd values among the results of operations: not finite, or nothing after their mean was subtracted."""
 
 from __future__ import annotations
 
 import collections
 import math
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ppo_doctor.record.script.operation_names import DIVIDE, INDEXING, MULTIPLY, NEGATE, SUBTRACT, VIEWS
 from ppo_doctor.record.script.places import Stack
 
 if TYPE_CHECKING:
@@ -18,6 +20,10 @@ Tensor = Any
 
 #: Means that are kept.
 MOST_MEANS = 16
+#: Units of the last place by which values may differ from their mean if it was only rounded.
+ROUNDED = 8
+#: Operations that leave rounding errors what they are.
+_KEEPING = VIEWS | INDEXING | DIVIDE | MULTIPLY | NEGATE
 
 
 class OddValues:
@@ -32,22 +38,51 @@ class OddValues:
         #: memory of infinite values of this step → where they came from
         self._infinite: dict[int, Stack] = {}
         self._means: collections.deque[Tensor] = collections.deque(maxlen=MOST_MEANS)
+        #: what was left of values that equal their mean up to rounding, and what was made of it
+        self._rounding: dict[int, weakref.ref[Any]] = {}
 
     def new_step(self) -> None:
         """Forget the values of one training pass."""
         self._infinite.clear()
         self._means.clear()
 
-    def see_mean(self, args: tuple[Any, ...], result: Tensor, stack: Stack, step: Step) -> None:
-        """Note a mean, or a difference of values and their mean that is 0 for all of them."""
-        pair = args[:2] if len(args) > 1 and all(isinstance(each, torch.Tensor) for each in args[:2]) else ()
-        if not pair:
-            self._means.append(result)
+    def see_mean(self, name: str, args: tuple[Any, ...], result: Tensor, stack: Stack, step: Step) -> None:
+        """Note a mean, or a difference of values and their mean that is 0 for all of them, or lost in rounding."""
+        if name not in SUBTRACT:
+            if name != "repeat_interleave" or self._is_mean(args[0]):
+                self._means.append(result)
             return
-        pointer = pair[1].data_ptr() if readable(pair[1]) else 0
-        mean = any(each.data_ptr() == pointer for each in self._means)
-        if mean and not step.zeroed and result.numel() > 1 and not result.any():
-            step.zeroed, step.zeroed_alone = stack, pair[0].numel() == pair[1].numel()
+        pair = args[:2]
+        if len(pair) < 2 or not isinstance(pair[0], torch.Tensor) or not self._is_mean(pair[1]) or result.numel() < 2:
+            return
+        least = ROUNDED * torch.finfo(result.dtype).eps * pair[0].abs()
+        if bool((result.abs() <= least).all()):
+            self._rounding[id(result)] = weakref.ref(result)
+            if not step.zeroed:
+                step.zeroed, step.zeroed_alone = stack, pair[0].numel() == pair[1].numel()
+
+    def _is_mean(self, value: Any) -> bool:  # noqa: ANN401
+        """Return whether a value is one of the latest means."""
+        pointer = value.data_ptr() if isinstance(value, torch.Tensor) and readable(value) else 0
+        return any(each.data_ptr() == pointer for each in self._means)
+
+    @property
+    def any_rounding(self) -> bool:
+        """Return whether there are values that only rounding errors are left of."""
+        return bool(self._rounding)
+
+    def see_rounding(self, name: str, args: tuple[Any, ...], result: Tensor) -> None:
+        """Note what is made of values that only rounding errors are left of."""
+        self._rounding = {key: ref for key, ref in self._rounding.items() if ref() is not None}
+        if name in _KEEPING and any(id(each) in self._rounding for each in flat(args)):
+            self._rounding[id(result)] = weakref.ref(result)
+
+    def is_rounding(self, value: Tensor) -> bool:
+        """Return whether only rounding errors are left of a value."""
+        kept = (ref() for ref in self._rounding.values())
+        return any(
+            each is not None and each.data_ptr() == value.data_ptr() and each.numel() == value.numel() for each in kept
+        )
 
     def see_not_finite(self, name: str, args: tuple[Any, ...], result: Tensor, total: float, stack: Stack) -> None:
         """Note a result whose sum is not finite, which may also be so where infinities meet."""

@@ -43,11 +43,13 @@ KEEP_FINITE = PASSED_ON | frozenset(
      "gather", "amax", "amin", "cummax", "leaky_relu", "elu", "softplus", "round", "floor", "ceil", "sort", "topk")
 )  # fmt: skip
 SUBTRACT = frozenset(("sub", "__sub__", "__rsub__", "rsub", "subtract"))
+MEANS = frozenset(("mean", "nanmean", "repeat_interleave"))
 DIVIDE = frozenset(("div", "__truediv__", "true_divide", "divide", "div_", "__itruediv__", "__div__"))
 MULTIPLY = frozenset(("mul", "__mul__", "__rmul__", "multiply"))
 NEGATE = frozenset(("neg", "__neg__", "negative"))
 CLAMP = frozenset(("clamp", "clip"))
 INDEXING = frozenset(("__getitem__", "index_select", "split", "chunk", "gather", "take", "unbind", "narrow"))
+JOINING = frozenset(("cat", "concat", "concatenate", "hstack"))
 PARTING = frozenset(("unbind", "split", "chunk"))
 MODES = frozenset(("dropout", "batch_norm", "feature_dropout", "alpha_dropout"))
 SHAPING = frozenset(("reshape", "view", "unsqueeze", "__getitem__"))

@@ -15,14 +15,16 @@ from torch._C._functorch import peek_interpreter_stack
 
 from ppo_doctor.record.script import normalised
 from ppo_doctor.record.script.graph import MOST_NODES, leaves
-from ppo_doctor.record.script.indices import Made, taken_from
+from ppo_doctor.record.script.indices import Made, rows_of, taken_from
 from ppo_doctor.record.script.odd_values import OddValues, flat, readable
 from ppo_doctor.record.script.operation_names import (
     CLAMP,
     DETACH,
     DIVIDE,
     INDEXING,
+    JOINING,
     KEEP_FINITE,
+    MEANS,
     MODES,
     MULTIPLY,
     NEGATE,
@@ -43,17 +45,16 @@ if TYPE_CHECKING:
 
 Tensor = Any
 
-#: Most coordinates of an input by which samples are told apart, and most samples of one call.
-COORDINATES, MOST_ROWS = 64, 1 << 15
 #: Largest input of a layer that is remembered while it is unknown by which layer data enter.
 MOST_UNKNOWN = 1 << 16
 #: Into how many parts the memory is divided: the latest values, the steps to a minibatch, the sides of differences.
 SHARES = 4
 #: Lines of a step that normalise logits that are kept.
 MOST_SCORED = 64
+#: Logits from which on a class is excluded.
+EXCLUDED = -1e4
 #: Entries after which dead references are dropped.
 MOST_KNOWN = 20_000
-_COEFFICIENTS = np.random.default_rng(20171).integers(1, 2**62, COORDINATES, dtype=np.int64) | 1
 
 
 class Operations:
@@ -94,6 +95,8 @@ class Operations:
         self.odd = OddValues()
         #: the latest logits that were divided by a number
         self._scaled: weakref.ref[Any] | None = None
+        #: the latest features that data were joined to, and these data
+        self._joined: tuple[weakref.ref[Any], Tensor] | None = None
 
     def new_step(self) -> None:
         """Forget what concerns one training pass only."""
@@ -122,6 +125,8 @@ class Operations:
         fed = self._is_fed(args)
         if name in NETWORK:
             self._enters(name, args, kwargs, graded)
+        elif name in JOINING and fed:
+            self._joins(args, kwargs, tensor)
         elif name in SAMPLING and (fed or not graded):
             self._sampled()
         elif name in DIVIDE and fed:
@@ -250,6 +255,9 @@ class Operations:
             return
         weight, tokens = id(parameters[0]), not data.is_floating_point()
         graded = graded and parameters[0].requires_grad  # of frozen layers, a pass is one without gradients
+        memory, joined = (data.data_ptr(), data.numel()), self._joined
+        if joined is not None and joined[0]() is data:
+            data = joined[1]
         if data.requires_grad and torch.is_grad_enabled():
             return
         if graded:
@@ -261,19 +269,27 @@ class Operations:
         elif weight not in self.entries and self.from_network(data) and (self.entries or data.numel() > MOST_UNKNOWN):
             return
         stack = self._session.places.stack(sys._getframe(3))
-        rows = _rows(data, name)
+        rows = rows_of(data, name)
         history = self.history(data) if graded else []
         chosen, batch, taken = taken_from(history, data, len(rows))
         taken = taken or (indexed([(each.name, each.stack) for each in history]) or stack if graded else ())
-        memory = (data.data_ptr(), data.numel())
         width = int(data.shape[-1])
         inputs = Inputs(weight, rows, graded, stack, tokens, width, memory, taken, chosen, batch)
+        if graded and tokens and data.dim() > 1 and data.numel() <= LARGEST:
+            inputs.sequences = np.array(data.reshape(len(rows), -1).cpu())
         step = self._session.step
         if graded and not tokens and not step.normalised_at and normalised.differs(step, inputs):
             step.normalised_at = normalised.changed_at(
                 data, [(each.name, each.stack, each.args) for each in history], stack, self._session
             )
         step.inputs.append(inputs)
+
+    def _joins(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> None:
+        """Remember the data that enter a network beside features of it."""
+        parts = args[0] if args else kwargs.get("tensors", ())
+        data = [each for each in parts if readable(each) and each.is_floating_point() and not self.from_network(each)]
+        if data and data[0].dim() and data[0].shape[-1] < result.shape[-1]:
+            self._joined = weakref.ref(result), max(data, key=lambda each: each.numel())
 
     def _from_network_without_gradient(self, data: Tensor) -> bool:
         """Return whether data of a trained layer come from layers that are frozen or detached in this pass."""
@@ -301,7 +317,10 @@ class Operations:
 
     def _normalised(self, logits: Tensor, graded: bool) -> None:
         """Note where a training pass normalises logits, and where another one does with divided ones."""
-        step = self._session.step
+        step, size = self._session.step, logits.shape[-1]
+        masked = step.masked[graded]
+        if not masked.get(size) and logits.is_cpu and 0 < logits.numel() <= MOST_UNKNOWN:
+            masked[size] = self._stack() if float(logits.detach().amin()) <= EXCLUDED else ()
         if graded:
             step.logits = logits.shape[-1]
             if len(step.scored) < MOST_SCORED:
@@ -355,10 +374,12 @@ class Operations:
             self._without_gradient(name, args, kwargs, tensor, stack)
             for part in result[1:] if name in PARTING else ():
                 self._keep(name, args, part, stack)
-        if kept and tensor.is_cpu and not tensor.requires_grad and (name == "mean" or name in SUBTRACT):
-            self.odd.see_mean(args, tensor, stack, self._session.step)
+        if kept and tensor.is_cpu and not tensor.requires_grad and (name in MEANS or name in SUBTRACT):
+            self.odd.see_mean(name, args, tensor, stack, self._session.step)
             if len(args) > 1 and not graded and all(map(self._is_log_prob, args[:2])):
                 self._session.step.compared(stack, equal=not tensor.any())
+        if self.odd.any_rounding and not tensor.requires_grad:
+            self.odd.see_rounding(name, args, tensor)
         numbers = None
         if kept:
             numbers = numbers_of(tensor)
@@ -465,19 +486,3 @@ def _bytes(value: Any) -> int:  # noqa: ANN401
     if isinstance(value, torch.Tensor) and readable(value):
         return int((value._base if value._is_view() else value).nbytes)
     return 0
-
-
-def _rows(data: Tensor, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return one number per sample of an input; equal samples have equal numbers."""
-    with torch.no_grad():
-        if name == "embedding":
-            flat = data.reshape(data.shape[0] if data.dim() > 1 else 1, -1)
-        elif name.startswith("conv") and data.dim() > 2:
-            flat = data.reshape(data.shape[0], -1)
-        else:
-            flat = data.reshape(-1, data.shape[-1]) if data.dim() > 1 else data.reshape(1, -1)
-        flat = flat[:MOST_ROWS, :: max(1, -(-flat.shape[1] // COORDINATES))].detach().cpu()
-        floating = flat.is_floating_point()
-        numbers = flat.float().contiguous().numpy().view(np.int32) if floating else flat.numpy()
-    rows: np.ndarray[Any, np.dtype[np.int64]] = (numbers.astype(np.int64) * _COEFFICIENTS[: numbers.shape[1]]).sum(1)
-    return rows

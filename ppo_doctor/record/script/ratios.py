@@ -61,11 +61,16 @@ def _measure(seen: RatioSeen, session: Session, *, trace: bool) -> None:
         if trace:
             seen.origin = session.ring.origin(old)
         seen.detached = session.operations.detached_here(old)
+    if trace and any(each.sequences is not None for each in session.step.inputs):
+        seen.computed = session.ring.first(nodes.factor)
     chain = session.operations.chain(nodes.factor)
     seen.sign = -1 if sign_changes(chain) % 2 else 1
     seen.made_by = tuple((name, stack) for name, stack, _ in chain)
     seen.column = session.operations.column(chain, nodes.factor)
     advantages = nodes.factor.detach().float() * seen.sign
+    if session.operations.odd.is_rounding(nodes.factor):
+        advantages = torch.zeros_like(advantages)
+    seen.advantages = _per_sample(advantages)
     widened = seen.broadcast = _broadcast(ratio, advantages)
     if 1 < advantages.dim() + 1 <= ratio.dim() and 1 < advantages.numel() < ratio.numel():
         seen.broadcast = ratio.numel() / advantages.numel()  # one per column of the ratio, not one per sample
@@ -87,7 +92,6 @@ def _measure(seen: RatioSeen, session: Session, *, trace: bool) -> None:
     alive = ratio[live] if bool(live.any()) else ratio
     seen.largest = float((alive - 1).abs().max()) if alive.numel() else None
     seen.pull = _pull(seen, advantages)
-    seen.advantages = _per_sample(nodes.factor * seen.sign)
     seen.old_log_probs = _per_sample(old) if old is not None else None
     nodes.values = nodes.factor = nodes.mask = seen.gradient = None  # the update may have many minibatches
 

@@ -40,6 +40,12 @@ def numbers_of(tensor: Any) -> np.ndarray[Any, np.dtype[np.float32]]:  # noqa: A
     return flat
 
 
+def _probes(tensor: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - a torch tensor
+    bits = numbers_of(tensor).view(np.int32)
+    distinct = np.unique(bits[bits != 0])
+    return distinct[:: max(1, len(distinct) // PROBES)][:PROBES]
+
+
 class Ring:
     """The latest values that calls computed, in one flat array."""
 
@@ -78,26 +84,37 @@ class Ring:
         """Return the frames of the latest call that are wanted, none if there are none."""
         return next((stack for stack, _, _ in reversed(self._calls) if wanted(stack)), ())
 
+    def first(self, tensor: Any) -> tuple[np.ndarray[Any, Any], Stack] | None:  # noqa: ANN401 - a torch tensor
+        """Return the values of the earliest call that computed all values of a tensor, and its frames."""
+        probes = _probes(tensor)
+        calls = [call for call, found in self._holding(probes).items() if len(found) == len(probes)]
+        if not calls:
+            return None
+        begin, end = ([*self._starts, self._end][each] for each in (min(calls), min(calls) + 1))
+        return self._bits[begin:end].view(np.float32).copy(), self._calls[min(calls)][0]
+
+    def _holding(self, probes: np.ndarray[Any, Any]) -> dict[int, set[int]]:
+        """Return the calls that computed some values, each with those that it did."""
+        starts, held = np.asarray(self._starts), dict[int, set[int]]()
+        for probe in probes.tolist():
+            calls = np.searchsorted(starts, np.flatnonzero(self._bits[: self._end] == probe), "right") - 1
+            for call in np.unique(calls).tolist():
+                held.setdefault(call, set()).add(probe)
+        return held
+
     def clear(self) -> None:
         """Forget everything."""
         self._end, self._starts, self._calls = 0, array.array("q"), []
 
     def origin(self, tensor: Any) -> Origin | None:  # noqa: ANN401 - a torch tensor
         """Return the earliest place that computed nearly all values of a tensor, preferably without a gradient."""
-        bits = numbers_of(tensor).view(np.int32)
-        distinct = np.unique(bits[bits != 0])
-        probes = distinct[:: max(1, len(distinct) // PROBES)][:PROBES]
-        if not len(probes) or not self._starts:
-            return None
-        starts = np.asarray(self._starts)
+        probes = _probes(tensor)
         held: dict[tuple[Stack, bool], tuple[set[int], list[int]]] = {}
-        for probe in probes.tolist():
-            calls = np.searchsorted(starts, np.flatnonzero(self._bits[: self._end] == probe), "right") - 1
-            for call in np.unique(calls).tolist():
-                stack, step, graded = self._calls[call]
-                values, steps = held.setdefault((stack, graded), (set(), []))
-                values.add(probe)
-                steps.append(step)
+        for call, found in self._holding(probes).items():
+            stack, step, graded = self._calls[call]
+            values, steps = held.setdefault((stack, graded), (set(), []))
+            values |= found
+            steps.append(step)
         whole = [(key, steps) for key, (values, steps) in held.items() if len(values) >= ENOUGH * len(probes)]
         whole = [each for each in whole if not each[0][1]] or whole
         if not whole:

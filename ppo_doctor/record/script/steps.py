@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -41,6 +42,8 @@ class RatioSeen:
     column: Stack = ()
     #: one value per sample, to compare passes
     advantages: Array | None = None
+    #: all results of the call that computed them, and its frames, where sequences are trained on
+    computed: tuple[Array, Stack] | None = None
     old_log_probs: Array | None = None
     broadcast: float = 1.0
 
@@ -62,6 +65,7 @@ class Inputs:
     #: the samples' places in the batch, where they were taken from it by index
     index: Array | None = None
     batch: int = 0
+    sequences: Array | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -99,6 +103,8 @@ class Step:
     batch_norm: dict[bool, set[bool]] = field(default_factory=lambda: {True: set(), False: set()})
     #: (number of classes, divisor) of logits, by whether gradients are on
     divisors: dict[bool, dict[tuple[int, float], Stack]] = field(default_factory=lambda: {True: {}, False: {}})
+    #: number of classes → where logits with excluded ones were normalised, none if never; by whether gradients are on
+    masked: dict[bool, dict[int, Stack]] = field(default_factory=lambda: {True: {}, False: {}})
     #: size of the last dimension of logits that the training pass normalised
     logits: int | None = None
     #: numbers of classes and where the training pass normalised logits; frames of others that normalise divided ones
@@ -162,3 +168,31 @@ class Step:
     def trained(self) -> tuple[Inputs, ...]:
         """Return the inputs on which the network ran with gradients."""
         return tuple(each for each in self.inputs if each.graded)
+
+
+def temperature(steps: Sequence[Step]) -> tuple[float, Stack, int] | None:
+    """Return the divisor of logits that only the passes without gradients have, its line and the number of classes.
+
+    It is 1 where both have the same.
+    """
+    inside = {key for step in steps for key in step.divisors[True]}
+    outside = {key: place for step in steps for key, place in step.divisors[False].items()}
+    sizes = {size for step in steps for each in step.ratios for size in (step.logits,) if size}
+    only = [
+        (divisor, place, size)
+        for (size, divisor), place in outside.items()
+        if (size, divisor) not in inside and size in sizes
+    ]
+    if not only:
+        return (1.0, (), 0) if outside or inside else None
+    return only[0]
+
+
+def masked_apart(steps: Sequence[Step]) -> Stack | None:
+    """Return where classes are excluded if that is only with gradients, or only without; None if one was not seen."""
+    size = next((step.logits for step in steps if step.logits and step.ratios), 0)
+    found = [[each[size] for step in steps if size in (each := step.masked[kind])] for kind in (True, False)]
+    if not all(found):
+        return None
+    training, other = (next(filter(None, each), ()) for each in found)
+    return () if training and other else training or other

@@ -36,14 +36,14 @@ def test_the_deviation_of_a_single_value_is_told_from_others(values, of_one):
 def test_values_that_equal_their_mean_are_noted(groups, alone):
     odd, step = OddValues(), Step(0)
     mean = groups.mean(1, keepdim=True)
-    odd.see_mean((groups,), mean, FIRST, step)
-    odd.see_mean((groups, mean), groups - mean, SECOND, step)
+    odd.see_mean("mean", (groups,), mean, FIRST, step)
+    odd.see_mean("sub", (groups, mean), groups - mean, SECOND, step)
     assert (step.zeroed, step.zeroed_alone) == (SECOND, alone)
 
 
 def test_equal_values_without_a_mean_are_not():
     odd, step = OddValues(), Step(0)
-    odd.see_mean((torch.ones(4), torch.ones(4)), torch.zeros(4), FIRST, step)
+    odd.see_mean("sub", (torch.ones(4), torch.ones(4)), torch.zeros(4), FIRST, step)
     assert step.zeroed == ()
 
 

@@ -101,6 +101,7 @@ def _add_loss_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     lines.add("policy_pull", joined, "used")
     made_by = next((each.made_by for each in ratios), ())
     lines.add("advantage_repeat_corr", indexed(made_by) or product)
+    lines.add("advantages_off_prompts", next((each.computed[1] for each in ratios if each.computed), None), "computed")
     flattened = next((stack for name, stack in made_by if name in FLATTENING), None)
     lines.add("advantages_transposed", flattened or indexed(made_by) or product)
     lines.add("surrogate_broadcast", next((each.column for each in ratios if each.column), product))
@@ -111,8 +112,7 @@ def _add_zeroed(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     """Add what made all advantages 0: the line that grouped single samples, or made equal values, and the others."""
     step = next((each for each in seen.steps if each.zeroed), None)
     zeroed = step.zeroed if step is not None else ()
-    own = (zeroed[n:] for n, (code, _) in enumerate(zeroed) if session.places.is_own(code.co_filename))
-    centred = spot_of(next(own, ()))
+    centred = spot_of(zeroed) if zeroed and session.places.is_own(zeroed[0][0].co_filename) else None
     made = shaped_at(centred) if centred is not None else []
     for each in made if step is not None and step.zeroed_alone else made[::-1]:
         lines.add(_ADVANTAGES, each.place(), "built")

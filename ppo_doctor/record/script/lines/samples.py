@@ -17,8 +17,9 @@ from ppo_doctor.record.script.lines.flow import (
     made_once,
     spot_of,
 )
-from ppo_doctor.record.script.metrics import UpdateSeen, temperature
+from ppo_doctor.record.script.metrics import UpdateSeen
 from ppo_doctor.record.script.places import Place, Places, Stack
+from ppo_doctor.record.script.steps import masked_apart, temperature
 
 if TYPE_CHECKING:
     from ppo_doctor.record.script.lines.of_update import Lines
@@ -47,11 +48,12 @@ def add_sample_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
         lines.add(_OLD, _own(data_at(spot, files, rollout_lines(seen.steps, spot.file)), session), "chosen")
     lines.add((*_CHOSEN, *_OLD), taken, "chosen")
     _add_temperature(lines, seen, session)
+    _add_masked(lines, seen)
 
 
 def _add_temperature(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     """Add where the training pass scores without the divisor if that is the user's line, and where sampling divides."""
-    divisor = temperature(seen)
+    divisor = temperature(seen.steps)
     if divisor is None or divisor[0] == 1:
         return
     last = [stack for size, stack in seen.steps[-1].scored if size == divisor[2] and stack]
@@ -64,6 +66,17 @@ def _add_temperature(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     lines.add("sampling_temperature", apart if own else None, "scored")
     lines.add("sampling_temperature", divisor[1], "sampled")
     lines.add("sampling_temperature", apart, "scored")
+
+
+def _add_masked(lines: Lines, seen: UpdateSeen) -> None:
+    """Add where the training pass leaves the path of passes with a mask, and where these normalise logits."""
+    shared = {frame for step in seen.steps for kind in step.masked.values() for each in kind.values() for frame in each}
+    step = next((each for each in seen.steps if each.logits and each.ratios), seen.steps[0])
+    scored = next((stack for size, stack in step.scored if size == step.logits), ())
+    lines.add(
+        "logits_masked_apart", next((scored[n:] for n, each in enumerate(scored) if each not in shared), ()), "scored"
+    )
+    lines.add("logits_masked_apart", masked_apart(seen.steps) or None, "computed")
 
 
 def new_stack(each: RatioSeen) -> Stack:
