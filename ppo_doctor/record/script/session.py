@@ -235,6 +235,8 @@ class Session:
             self._compiled = self._compiled or graph.compiled
             found = ratios.of_graph(graph, stack)
             step.mark(entries(loss.grad_fn))
+            if not found and ratios.are_weights(graph, step.dead_clamps, self.operations):
+                step.dead_clamps.clear()
             if found:
                 step.backward_place = stack
                 self.configured(frame)
@@ -275,10 +277,9 @@ class Session:
             return
         held = [p for group in optimizer.param_groups for p in group["params"]]
         self.policy.held.update((id(p), p) for p in held)
-        if self.observing or self.step.ratios:
-            self.policy.note_gradients(held)
-            if self.step.ratios:
-                self._know_policy(optimizer, held)
+        self.policy.note_gradients(held)
+        if self.step.ratios:
+            self._know_policy(optimizer, held)
         if self.policy.steps(optimizer, self.step.has_loss):
             self.step.learning_rate = rate_of(optimizer)
             self.step.clipped_before = self.step.clipped_before or any(
@@ -311,7 +312,7 @@ class Session:
         elif (self._is_next() or self._is_idle(step) or first) and not self.done:
             self._observe()
             self._whole = False
-        elif self._mode is not None:
+        else:
             self._rest()
         if self._idle >= PATIENCE:
             self._pause()

@@ -29,6 +29,8 @@ class RatioSeen:
     gradient: Any = None
     pull: float | None = None
     largest: float | None = None
+    #: whether the surrogate takes the larger gain, as its gradient shows; None if it does not
+    takes_larger: bool | None = None
     origin: Origin | None = None
     same_memory: bool = False
     #: the line that took the old log-probs from the new ones of this pass
