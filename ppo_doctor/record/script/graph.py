@@ -188,7 +188,7 @@ class LossGraph:
                 if kind(parent) == "Clamp" and self._bounds(parent) is not None and found.clamp is None:
                     found.clamp, found.bounds = parent, self._bounds(parent)
                 factor = _factor(parent, node) if found.product is None else None
-                if factor is not None and not (_is_mask(factor) and found.bounds is None and bool((factor > 0).any())):
+                if factor is not None and not (_is_mask(factor) and found.bounds is None):
                     found.product, found.factor = parent, factor
                     self._selected(found)
                 elif kind(parent) in _THROUGH and depth < FARTHEST and parent not in seen:
@@ -356,4 +356,5 @@ def _negative(node: Node) -> bool:
 
 
 def _is_mask(factor: Tensor) -> bool:
-    return bool(((factor == 0) | (factor == 1)).all())
+    """Return whether a factor is 0 or 1 everywhere, and not 0 everywhere as advantages may be."""
+    return bool(((factor == 0) | (factor == 1)).all()) and bool(factor.any())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from ppo_doctor.record import measures
 from ppo_doctor.record.script.graph import LossGraph, RatioNodes, any_factor, cuts, kind, leaves, saved, stack_of
 from ppo_doctor.record.script.mode import Operations
-from ppo_doctor.record.script.operation_names import DIVIDE, MULTIPLY, NEGATE
+from ppo_doctor.record.script.operation_names import ADD, DIVIDE, JOIN, MULTIPLY, NEGATE, SUBTRACT
 from ppo_doctor.record.script.places import Stack
 from ppo_doctor.record.script.ring import numbers_of
 from ppo_doctor.record.script.steps import RatioSeen, Step
@@ -120,8 +121,15 @@ def _sides_apart(nodes: RatioNodes, operations: Operations) -> tuple[Tensor, Ten
 
 
 def sign_changes(chain: list[tuple[str, Stack, tuple[Any, ...]]]) -> int:
-    """Return how many operations of a chain change the sign."""
-    return sum(name in NEGATE or (name in MULTIPLY | DIVIDE and _by_negative(args)) for name, _, args in chain)
+    """Return how many operations of a chain change the sign, back to the one that computed advantages from others."""
+    own = itertools.takewhile(lambda made: not _combines(made[0], made[2]), chain)
+    return sum(name in NEGATE or (name in MULTIPLY | DIVIDE and _by_negative(args)) for name, _, args in own)
+
+
+def _combines(name: str, args: tuple[Any, ...]) -> bool:
+    """Return whether an operation adds, subtracts or joins tensors of one size, as one that subtracts a mean does not."""
+    sizes = [each.numel() for each in args if isinstance(each, torch.Tensor)]
+    return name in SUBTRACT | ADD | JOIN and len(sizes) > 1 and sizes[0] == sizes[1]
 
 
 def _by_negative(args: tuple[Any, ...]) -> bool:
