@@ -127,7 +127,7 @@ def sign_changes(chain: list[tuple[str, Stack, tuple[Any, ...]]]) -> int:
 
 
 def _combines(name: str, args: tuple[Any, ...]) -> bool:
-    """Return whether an operation adds, subtracts or joins tensors of one size, as one that subtracts a mean does not."""
+    """Return whether an operation adds, subtracts or joins tensors of one size; a mean has another."""
     sizes = [each.numel() for each in args if isinstance(each, torch.Tensor)]
     return name in SUBTRACT | ADD | JOIN and len(sizes) > 1 and sizes[0] == sizes[1]
 
