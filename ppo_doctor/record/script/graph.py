@@ -169,14 +169,15 @@ class LossGraph:
 
     def _sides(self, found: RatioNodes) -> None:
         """Find the difference of log-probs, or the quotient of probabilities, that makes the ratio."""
-        difference = next((each for each in _descent(found.ratio) if kind(each) == "Sub" or _is_quotient(each)), None)
-        if difference is None:
-            return
-        found.difference = difference
-        sides = [side for side, _ in difference.next_functions[:2]]
-        if len(sides) == 2:
-            found.both_graded = None not in sides
-            found.sense = -1 if sides[0] is None else 1
+        turned = False
+        for node in _descent(found.ratio):
+            turned ^= kind(node) == "Neg" or _negative(node)
+            if kind(node) == "Sub" or _is_quotient(node):
+                found.difference = node
+                sides = [side for side, _ in node.next_functions[:2]]
+                found.both_graded = len(sides) == 2 and None not in sides
+                found.sense = -1 if (sides[0] is None) != turned else 1
+                return
 
     def _climb(self, found: RatioNodes) -> None:
         """Find the clamp of the ratio, its product with the advantages, and what is taken of the two products."""

@@ -103,7 +103,6 @@ def _sides(nodes: RatioNodes) -> tuple[Tensor, Tensor]:
     if operands is None:
         return None, None
     first, second, first_graded, _ = operands
-    nodes.sense = 1 if first_graded else -1
     return (first, second) if first_graded else (second, first)
 
 
