@@ -97,6 +97,8 @@ class RatioNodes:
     product: Node = None
     factor: Tensor = None
     selection: Node = None
+    #: whether the ratio is multiplied by something else too
+    mixed: bool = False
     flips: int = 0
     mask: Tensor = None
     #: the sum of the surrogate and other parts of the loss, in another line
@@ -182,19 +184,24 @@ class LossGraph:
     def _climb(self, found: RatioNodes) -> None:
         """Find the clamp of the ratio, its product with the advantages, and what is taken of the two products."""
         queue = collections.deque([(found.ratio, 0)])
-        seen = {found.ratio}
+        seen, products = {found.ratio}, list[tuple[Node, Tensor]]()
         while queue:
             node, depth = queue.popleft()
             for parent in self.parents.get(node, ()):
                 if kind(parent) == "Clamp" and self._bounds(parent) is not None and found.clamp is None:
                     found.clamp, found.bounds = parent, self._bounds(parent)
-                factor = _factor(parent, node) if found.product is None else None
+                factor = _factor(parent, node)
                 if factor is not None and not (_is_mask(factor) and found.bounds is None):
-                    found.product, found.factor = parent, factor
-                    self._selected(found)
+                    products.append((parent, factor))
                 elif kind(parent) in _THROUGH and depth < FARTHEST and parent not in seen:
                     seen.add(parent)
                     queue.append((parent, depth + 1))
+        if products:
+            # The factor of most products is the advantages; a cost, say, is not multiplied by the clipped ratio too.
+            alike = [[each for each in products if _equal(each[1], factor)] for _, factor in products]
+            found.product, found.factor = max(alike, key=len)[0]
+            found.mixed = len(max(alike, key=len)) < len(products)
+            self._selected(found)
 
     def _selected(self, found: RatioNodes) -> None:
         """Follow the product to the smaller or larger of two, and to a mask, counting changes of sign."""
@@ -337,6 +344,11 @@ def _factor(parent: Node, node: Node) -> Tensor:
         return None
     factor = saved(parent, "_saved_other" if place == 0 else "_saved_self")
     return factor.detach() if is_tensor(factor) else None
+
+
+def _equal(first: Tensor, second: Tensor) -> bool:
+    """Return whether two factors are the same numbers, or the same but for their sign."""
+    return first.shape == second.shape and (bool((first == second).all()) or bool((first == -second).all()))
 
 
 def any_factor(node: Node) -> Tensor:

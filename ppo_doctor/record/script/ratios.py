@@ -31,12 +31,12 @@ LEAST = 1e-30
 
 
 def of_graph(graph: LossGraph, fallback: Stack) -> list[RatioSeen]:
-    """Return the ratios of a loss, each with a hook that keeps the loss's gradient by it."""
+    """Return the ratios of a loss, each with a hook that keeps the loss's gradient by it, or its surrogate's."""
     found = []
     for nodes in graph.ratios():
         seen = RatioSeen(nodes)
         seen.place = stack_of(nodes.selection) or stack_of(nodes.product) or stack_of(nodes.ratio) or fallback
-        nodes.ratio.register_hook(_keeper(seen))
+        (nodes.product if nodes.mixed else nodes.ratio).register_hook(_keeper(seen))
         found.append(seen)
     return found
 
@@ -44,6 +44,8 @@ def of_graph(graph: LossGraph, fallback: Stack) -> list[RatioSeen]:
 def _keeper(seen: RatioSeen) -> Any:  # noqa: ANN401
     def keep(_: object, gradients: tuple[Tensor, ...]) -> None:
         seen.gradient = gradients[0].detach() if gradients[0] is not None else None
+        if None not in (seen.gradient, seen.nodes.factor) and seen.nodes.mixed:
+            seen.gradient = seen.gradient * seen.nodes.factor
 
     return keep
 
