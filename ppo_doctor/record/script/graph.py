@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,15 +25,12 @@ _NETWORK = (
     *("Addmm", "NativeLayerNorm", "Embedding", "Tanh", "Relu", "Bmm", "Mm", "Convolution", "Mkldnn", "NativeBatchNorm"),
     *("Gelu", "Silu", "Elu", "LeakyRelu", "ScaledDotProduct", "Softmax", "LogSoftmax", "Logsumexp", "FusedRms"),
 )
-#: Nodes that give what passes through them another shape or format.
-_SHAPES = (
-    *("Transpose", "Permute", "Alias", "Unsqueeze", "Squeeze", "View", "ReshapeAlias", "ToCopy", "Clone", "T"),
-    *("UnsafeView",),
-)
+#: Nodes whose results are probabilities.
+_PROBABILITIES = ("Exp", "Softmax", "Sigmoid")
 #: Nodes that keep what passes through them in sign and meaning.
 _THROUGH = (
-    *_SHAPES,
-    *("Expand", "Mul", "Sum", "Div", "Clamp", "Where", "Gather", "MaskedFill", "Mean", "Index", "Select"),
+    *("Transpose", "Permute", "Alias", "Unsqueeze", "Squeeze", "View", "ReshapeAlias", "ToCopy", "Clone", "T"),
+    *("UnsafeView", "Expand", "Mul", "Sum", "Div", "Clamp", "Where", "Gather", "MaskedFill", "Mean", "Index", "Select"),
     *("NanToNum", "Copy", "ClampMin", "ClampMax", "Neg", "Slice", "Unbind", "Split", "Stack", "Cat", "Add"),
 )
 
@@ -99,6 +97,8 @@ class RatioNodes:
     product: Node = None
     factor: Tensor = None
     selection: Node = None
+    #: whether the ratio is multiplied by something else too
+    mixed: bool = False
     flips: int = 0
     mask: Tensor = None
     #: the sum of the surrogate and other parts of the loss, in another line
@@ -127,9 +127,10 @@ class LossGraph:
                 ratio = node.next_functions[0][0]
                 if ratio is not None and ratio not in found:
                     found[ratio] = self._described(ratio, saved(node, "_saved_self"))
-        for node in self.nodes:
-            if kind(node) == "Exp" and node not in found and _below(node.next_functions[0][0]) is not None:
-                described = self._described(node, saved(node, "_saved_result"))
+        for node in self.nodes:  # quotients come before the exponentials in them
+            values = _ratio_values(node) if node not in found else None
+            if values is not None:
+                described = self._described(node, values)
                 covered = any(described.product is each.product for each in found.values())
                 if described.product is not None and not covered and not _is_mask(described.factor):
                     found[node] = described
@@ -156,11 +157,11 @@ class LossGraph:
 
     @staticmethod
     def _bounds(node: Node) -> tuple[float, float] | None:
-        low, high = saved(node, "_saved_min"), saved(node, "_saved_max")
-        if not isinstance(low, int | float) or not isinstance(high, int | float):
+        low, high = number_of(saved(node, "_saved_min")), number_of(saved(node, "_saved_max"))
+        if low is None or high is None:
             return None
         around = min(low, high) <= 1 <= max(low, high) and min(low, high) >= 0 and max(low, high) < HIGHEST_CLIP
-        return (float(low), float(high)) if around else None
+        return (low, high) if around else None
 
     def _described(self, ratio: Node, values: Tensor) -> RatioNodes:
         found = RatioNodes(ratio, values)
@@ -170,34 +171,37 @@ class LossGraph:
 
     def _sides(self, found: RatioNodes) -> None:
         """Find the difference of log-probs, or the quotient of probabilities, that makes the ratio."""
-        ratio = _reshaped(found.ratio)
-        difference = (
-            ratio if kind(ratio) == "Div" else _below(ratio.next_functions[0][0] if ratio.next_functions else None)
-        )
-        if difference is None:
-            return
-        found.difference = difference
-        sides = [side for side, _ in difference.next_functions[:2]]
-        if len(sides) == 2:
-            found.both_graded = None not in sides
-            found.sense = -1 if sides[0] is None else 1
+        turned = False
+        for node in _descent(found.ratio):
+            turned ^= kind(node) == "Neg" or _negative(node)
+            if kind(node) == "Sub" or _is_quotient(node):
+                found.difference = node
+                sides = [side for side, _ in node.next_functions[:2]]
+                found.both_graded = len(sides) == 2 and None not in sides
+                found.sense = -1 if (sides[0] is None) != turned else 1
+                return
 
     def _climb(self, found: RatioNodes) -> None:
         """Find the clamp of the ratio, its product with the advantages, and what is taken of the two products."""
         queue = collections.deque([(found.ratio, 0)])
-        seen = {found.ratio}
+        seen, products = {found.ratio}, list[tuple[Node, Tensor]]()
         while queue:
             node, depth = queue.popleft()
             for parent in self.parents.get(node, ()):
                 if kind(parent) == "Clamp" and self._bounds(parent) is not None and found.clamp is None:
                     found.clamp, found.bounds = parent, self._bounds(parent)
-                factor = _factor(parent, node) if found.product is None else None
-                if factor is not None and not (_is_mask(factor) and found.bounds is None and bool((factor > 0).any())):
-                    found.product, found.factor = parent, factor
-                    self._selected(found)
+                factor = _factor(parent, node)
+                if factor is not None and not (_is_mask(factor) and found.bounds is None):
+                    products.append((parent, factor))
                 elif kind(parent) in _THROUGH and depth < FARTHEST and parent not in seen:
                     seen.add(parent)
                     queue.append((parent, depth + 1))
+        if products:
+            # The factor of most products is the advantages; a cost, say, is not multiplied by the clipped ratio too.
+            alike = [[each for each in products if _equal(each[1], factor)] for _, factor in products]
+            found.product, found.factor = max(alike, key=len)[0]
+            found.mixed = len(max(alike, key=len)) < len(products)
+            self._selected(found)
 
     def _selected(self, found: RatioNodes) -> None:
         """Follow the product to the smaller or larger of two, and to a mask, counting changes of sign."""
@@ -207,12 +211,13 @@ class LossGraph:
             if not above:
                 return
             node = above[0]
-            if kind(node) in ("Minimum", "Maximum") and found.selection is None:
+            stacked = kind(node) in ("Min", "Max", "Amin", "Amax") and kind(node.next_functions[0][0]) == "Stack"
+            if (stacked or kind(node) in ("Minimum", "Maximum")) and found.selection is None:
                 found.selection, found.flips = node, flips
             elif kind(node) == "Neg" or _negative(node):
                 flips += 1
             elif kind(node) == "Mul" and found.mask is None:
-                mask = _any_factor(node)
+                mask = any_factor(node)
                 found.mask = mask if mask is not None and _is_mask(mask) and mask.numel() > 1 else None
             elif kind(node) in ("Add", "Sub") and stack_of(node)[:1] != stack_of(found.product)[:1]:
                 found.joined = found.joined or node
@@ -285,26 +290,53 @@ def entries(root: Node, most: int = MOST_WALKED) -> set[tuple[int, int]]:
     return found
 
 
-def _reshaped(node: Node) -> Node:
-    """Return the node whose result others up to this one only gave another shape or format."""
-    for _ in range(FARTHEST):
-        if kind(node) not in _SHAPES or node.next_functions[0][0] is None:
-            break
-        node = node.next_functions[0][0]
-    return node
+def number_of(value: object) -> float | None:
+    """Return a number, or that of a tensor without a gradient that holds one; None for anything else."""
+    if hasattr(value, "numel") and value.numel() == 1 and not value.requires_grad:
+        return float(value)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _descent(node: Node) -> Iterator[Node]:
+    """Yield a node and those that it was computed from, up to the first that changes more than sign and scale.
+
+    One exponential is passed, and products of several ratios.
+    """
+    exponentials = 0
+    for _ in range(2 * FARTHEST):
+        if node is None:
+            return
+        yield node
+        exponentials += kind(node) == "Exp"
+        if exponentials > 1 or kind(node) not in (*_THROUGH, "Exp", "Prod"):
+            return
+        node = next((child for child, _ in node.next_functions if child is not None), None)
 
 
 def _below(node: Node) -> Node:
     """Return the difference that an exponential is taken of, None if there is none near."""
-    for _ in range(FARTHEST):
-        if node is None:
-            return None
-        if kind(node) == "Sub":
-            return node
-        if kind(node) not in _THROUGH:
-            return None
-        node = next((child for child, _ in node.next_functions if child is not None), None)
-    return None
+    below = itertools.takewhile(lambda each: kind(each) not in ("Exp", "Prod"), _descent(node))
+    return next((each for each in below if kind(each) == "Sub"), None)
+
+
+def _is_quotient(node: Node) -> bool:
+    """Return whether a node divides a probability by another, of which at least one has a gradient."""
+    if kind(node) != "Div" or len(node.next_functions) < 2 or not is_tensor(saved(node, "_saved_other")):
+        return False
+    sides = (side for side, _ in node.next_functions[:2])
+    return any(kind(each) in _PROBABILITIES for side in sides for each in _descent(side))
+
+
+def _ratio_values(node: Node) -> Tensor:
+    """Return the values of a ratio, None if a node is no exponential of a difference and no quotient."""
+    if kind(node) == "Exp":
+        return saved(node, "_saved_result") if _below(node.next_functions[0][0]) is not None else None
+    if not _is_quotient(node):
+        return None
+    first, second, *graded = node.metadata.get("operands", (None, None))
+    if first is None or (all(graded) and first.shape != second.shape):  # not traced, or normalised to a sum of 1
+        return None
+    return first / second
 
 
 def _factor(parent: Node, node: Node) -> Tensor:
@@ -318,7 +350,13 @@ def _factor(parent: Node, node: Node) -> Tensor:
     return factor.detach() if is_tensor(factor) else None
 
 
-def _any_factor(node: Node) -> Tensor:
+def _equal(first: Tensor, second: Tensor) -> bool:
+    """Return whether two factors are the same numbers, or the same but for their sign."""
+    return first.shape == second.shape and (bool((first == second).all()) or bool((first == -second).all()))
+
+
+def any_factor(node: Node) -> Tensor:
+    """Return a factor without a gradient of a product, None if there is none."""
     for name in ("_saved_other", "_saved_self"):
         factor = saved(node, name)
         if is_tensor(factor) and not factor.requires_grad:
@@ -335,4 +373,5 @@ def _negative(node: Node) -> bool:
 
 
 def _is_mask(factor: Tensor) -> bool:
-    return bool(((factor == 0) | (factor == 1)).all())
+    """Return whether a factor is 0 or 1 everywhere, and not 0 everywhere as advantages may be."""
+    return bool(((factor == 0) | (factor == 1)).all()) and bool(factor.any())

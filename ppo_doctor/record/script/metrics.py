@@ -189,9 +189,9 @@ def _of_ratios(seen: UpdateSeen) -> dict[str, float]:
     if pulls and not any(each.nodes.both_graded for each in ratios):
         numbers["policy_pull"] = float(np.median(pulls))
     numbers["old_log_prob_with_gradient"] = float(np.mean([each.nodes.both_graded for each in ratios]))
-    selections = [each for each in ratios if each.nodes.selection is not None]
-    if selections:
-        numbers["surrogate_takes_larger"] = float(np.mean([_takes_larger(each) for each in selections]))
+    larger = [taken for each in ratios if (taken := _takes_larger(each)) is not None]
+    if larger:
+        numbers["surrogate_takes_larger"] = float(np.mean(larger))
     numbers["surrogate_broadcast"] = float(np.median([each.broadcast for each in ratios]))
     bounds = [each.nodes.bounds for each in ratios if each.nodes.bounds is not None]
     numbers["clip_bounds_swapped"] = float(np.mean([low > high for low, high in bounds])) if bounds else 0.0
@@ -212,8 +212,10 @@ def _recomputed(step: Step, each: RatioSeen) -> bool:
     return each.origin is not None and each.origin.last == step.number and not each.origin.graded
 
 
-def _takes_larger(each: RatioSeen) -> bool:
-    larger = each.nodes.selection.name().startswith("Maximum")
+def _takes_larger(each: RatioSeen) -> bool | None:
+    if each.takes_larger is not None or each.nodes.selection is None:
+        return each.takes_larger
+    larger = each.nodes.selection.name().startswith(("Max", "Amax"))
     turned = bool((each.nodes.flips + (each.sign == -1)) % 2)
     return bool(larger != turned)
 

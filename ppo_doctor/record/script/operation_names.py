@@ -32,7 +32,7 @@ SAMPLING = frozenset(
 PASSED_ON = VIEWS - {"as_tensor", "from_numpy", "tensor", "full", "FloatTensor", "masked_fill", "where"}
 #: Operations whose results are no log-probs, so that old ones are not looked for among them.
 NOT_KEPT = VIEWS | (NETWORK - {"matmul", "__matmul__", "bmm", "mm", "einsum"}) | SAMPLING | frozenset(
-    ("tanh", "relu", "relu_", "gelu", "silu", "elu", "leaky_relu", "sigmoid", "softplus", "softmax", "layer_norm",
+    ("tanh", "relu", "relu_", "gelu", "silu", "elu", "leaky_relu", "softplus", "layer_norm",
      "rms_norm", "group_norm", "batch_norm", "dropout", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "pad",
      "scaled_dot_product_attention", "multi_head_attention_forward", "_transformer_encoder_layer_fwd", "randperm",
      "arange", "rsqrt", "cos", "sin", "triu", "tril")
@@ -44,6 +44,8 @@ KEEP_FINITE = PASSED_ON | frozenset(
 )  # fmt: skip
 SUBTRACT = frozenset(("sub", "__sub__", "__rsub__", "rsub", "subtract"))
 MEANS = frozenset(("mean", "nanmean", "repeat_interleave"))
+ADD = frozenset(("add", "__add__", "__radd__", "__iadd__", "add_"))
+JOIN = frozenset(("stack", "cat", "concatenate", "hstack", "vstack"))
 DIVIDE = frozenset(("div", "__truediv__", "true_divide", "divide", "div_", "__itruediv__", "__div__"))
 MULTIPLY = frozenset(("mul", "__mul__", "__rmul__", "multiply"))
 NEGATE = frozenset(("neg", "__neg__", "negative"))

@@ -14,7 +14,7 @@ import torch
 from torch._C._functorch import peek_interpreter_stack
 
 from ppo_doctor.record.script import normalised
-from ppo_doctor.record.script.graph import MOST_NODES, leaves
+from ppo_doctor.record.script.graph import MOST_NODES, leaves, number_of
 from ppo_doctor.record.script.indices import Made, rows_of, taken_from
 from ppo_doctor.record.script.odd_values import OddValues, flat, readable
 from ppo_doctor.record.script.operation_names import (
@@ -26,8 +26,6 @@ from ppo_doctor.record.script.operation_names import (
     KEEP_FINITE,
     MEANS,
     MODES,
-    MULTIPLY,
-    NEGATE,
     NETWORK,
     NORMALISED,
     NOT_KEPT,
@@ -66,7 +64,7 @@ class Operations:
         #: results without a gradient in the present training pass, with their inputs and lines
         self._made: dict[tuple[int, int], tuple[Tensor, str, Stack, tuple[Any, ...]]] = {}
         #: metadata of the nodes that know their operands, and the bytes of these
-        self._operands_kept: collections.deque[tuple[dict[str, Any], int]] = collections.deque()
+        self.operands: collections.deque[tuple[dict[str, Any], int]] = collections.deque()
         self._made_bytes = self._operands_bytes = 0
         self._budget = session.options.memory // SHARES
         #: memory of columns → the line that made them columns
@@ -103,9 +101,9 @@ class Operations:
         self._made.clear()
         self._cut.clear()
         self.odd.new_step()
-        for metadata, _ in self._operands_kept:
+        for metadata, _ in self.operands:
             metadata.pop("operands", None)
-        self._operands_kept.clear()
+        self.operands.clear()
         self._made_bytes = self._operands_bytes = 0
         if len(self._network) > MOST_KNOWN:
             self._network = {key: ref for key, ref in self._network.items() if ref() is not None}
@@ -206,6 +204,16 @@ class Operations:
             tensor = tensors[0] if name in NETWORK else max(tensors, key=lambda each: each.numel())
             found.append(Made(result, name, stack, args, tensor))
         return found
+
+    def lines_of(self, tensor: Tensor) -> set[Stack]:
+        """Return the lines of this training pass that made a tensor, or anything that it was made from."""
+        waiting, found = [tensor], dict[int, Stack]()
+        while waiting:
+            made = self._made.get(((each := waiting.pop()).data_ptr(), each.numel()))
+            if made is not None and id(made) not in found:
+                found[id(made)] = made[2]
+                waiting += [each for each in made[3] if isinstance(each, torch.Tensor)]
+        return set(found.values())
 
     def detached_here(self, tensor: Tensor) -> Stack:
         """Return the line of this training pass that detached a tensor, none if it was made in another way."""
@@ -402,10 +410,10 @@ class Operations:
         if first.is_floating_point() and second.is_floating_point() and second.dim() and first.dim():
             node.metadata["operands"] = (first.detach(), second.detach(), first.requires_grad, second.requires_grad)
             size = _bytes(first) + _bytes(second)
-            self._operands_kept.append((node.metadata, size))
+            self.operands.append((node.metadata, size))
             self._operands_bytes += size
-            while self._operands_bytes > self._budget and self._operands_kept:
-                metadata, size = self._operands_kept.popleft()
+            while self._operands_bytes > self._budget and self.operands:
+                metadata, size = self.operands.popleft()
                 metadata.pop("operands", None)
                 self._operands_bytes -= size
 
@@ -448,20 +456,13 @@ def indexed(chain: Sequence[tuple[str, Stack]]) -> Stack:
     return next((stack for name, stack in chain if name in INDEXING), ())
 
 
-def sign_changes(chain: list[tuple[str, Stack, tuple[Any, ...]]]) -> int:
-    """Return how many operations of a chain change the sign."""
-    return sum(name in NEGATE or (name in MULTIPLY | DIVIDE and _by_negative(args)) for name, _, args in chain)
-
-
-def _by_negative(args: tuple[Any, ...]) -> bool:
-    return any(isinstance(each, int | float) and not isinstance(each, bool) and each < 0 for each in args)
-
-
 def _clips_a_ratio(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     bounds = [*args[1:3], *(kwargs[name] for name in ("min", "max") if name in kwargs)]
-    if len(bounds) != 2 or not all(isinstance(each, int | float) for each in bounds):
+    numbers = [number for each in bounds if (number := number_of(each)) is not None]
+    if not len(numbers) == len(bounds) == 2:
         return False
-    return 0 < min(bounds) <= 1 <= max(bounds) < 10 and (min(bounds) < 1 or max(bounds) > 1 or bounds == [1, 1])
+    low, high = sorted(numbers)
+    return 0 < low <= 1 <= high < 10 and (low < 1 or high > 1 or numbers == [1, 1])
 
 
 def _is_column(value: object) -> bool:

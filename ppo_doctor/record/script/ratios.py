@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from ppo_doctor.record import measures
-from ppo_doctor.record.script.graph import LossGraph, RatioNodes, cuts, kind, leaves, saved, stack_of
-from ppo_doctor.record.script.operations import Operations, sign_changes
+from ppo_doctor.record.script.graph import LossGraph, RatioNodes, any_factor, cuts, kind, leaves, saved, stack_of
+from ppo_doctor.record.script.operation_names import ADD, DIVIDE, JOIN, MULTIPLY, NEGATE, SUBTRACT
+from ppo_doctor.record.script.operations import Operations
 from ppo_doctor.record.script.places import Stack
 from ppo_doctor.record.script.ring import numbers_of
 from ppo_doctor.record.script.steps import RatioSeen, Step
@@ -22,17 +24,19 @@ Tensor = Any
 
 #: Largest |ratio - 1| of a ratio that is 1 up to rounding.
 ONE = 1e-6
+#: Smallest gain that is none by rounding, and fewest samples whose ratio is clipped that show how it is.
+NEXT_TO_NONE, FEWEST_CLIPPED = 1e-4, 4
 #: Smallest ratio whose logarithm is taken.
 LEAST = 1e-30
 
 
 def of_graph(graph: LossGraph, fallback: Stack) -> list[RatioSeen]:
-    """Return the ratios of a loss, each with a hook that keeps the loss's gradient by it."""
+    """Return the ratios of a loss, each with a hook that keeps the loss's gradient by it, or its surrogate's."""
     found = []
     for nodes in graph.ratios():
         seen = RatioSeen(nodes)
         seen.place = stack_of(nodes.selection) or stack_of(nodes.product) or stack_of(nodes.ratio) or fallback
-        nodes.ratio.register_hook(_keeper(seen))
+        (nodes.product if nodes.mixed else nodes.ratio).register_hook(_keeper(seen))
         found.append(seen)
     return found
 
@@ -40,6 +44,8 @@ def of_graph(graph: LossGraph, fallback: Stack) -> list[RatioSeen]:
 def _keeper(seen: RatioSeen) -> Any:  # noqa: ANN401
     def keep(_: object, gradients: tuple[Tensor, ...]) -> None:
         seen.gradient = gradients[0].detach() if gradients[0] is not None else None
+        if None not in (seen.gradient, seen.nodes.factor) and seen.nodes.mixed:
+            seen.gradient = seen.gradient * seen.nodes.factor
 
     return keep
 
@@ -55,7 +61,7 @@ def complete(step: Step, session: Session, *, trace: bool) -> None:
 def _measure(seen: RatioSeen, session: Session, *, trace: bool) -> None:
     nodes = seen.nodes
     ratio = nodes.values.detach().float()
-    new, old = _sides(nodes)
+    new, old = _sides_apart(nodes, session.operations)
     if old is not None:
         seen.same_memory = same_memory(new, old)
         if trace:
@@ -92,6 +98,7 @@ def _measure(seen: RatioSeen, session: Session, *, trace: bool) -> None:
     alive = ratio[live] if bool(live.any()) else ratio
     seen.largest = float((alive - 1).abs().max()) if alive.numel() else None
     seen.pull = _pull(seen, advantages)
+    seen.takes_larger = _takes_larger(seen, advantages)
     seen.old_log_probs = _per_sample(old) if old is not None else None
     nodes.values = nodes.factor = nodes.mask = seen.gradient = None  # the update may have many minibatches
 
@@ -102,8 +109,62 @@ def _sides(nodes: RatioNodes) -> tuple[Tensor, Tensor]:
     if operands is None:
         return None, None
     first, second, first_graded, _ = operands
-    nodes.sense = 1 if first_graded else -1
     return (first, second) if first_graded else (second, first)
+
+
+def _sides_apart(nodes: RatioNodes, operations: Operations) -> tuple[Tensor, Tensor]:
+    """Return new and old log-probs; where these are the new ones without a gradient, look on for others.
+
+    GSPO adds `new - new.detach()`, which is 0 and has a gradient, to the mean of `new - old` without one.
+    """
+    new, old = _sides(nodes)
+    if old is not None and same_memory(new, old):
+        known = (metadata["operands"] for metadata, _ in operations.operands if "operands" in metadata)
+        pairs = ((first, second) for first, second, graded, _ in known if graded and same_memory(first, new))
+        return next((pair for pair in pairs if not same_memory(*pair)), (new, old))
+    return new, old
+
+
+def sign_changes(chain: list[tuple[str, Stack, tuple[Any, ...]]]) -> int:
+    """Return how many operations of a chain change the sign, back to the one that computed advantages from others."""
+    own = itertools.takewhile(lambda made: not _combines(made[0], made[2]), chain)
+    return sum(name in NEGATE or (name in MULTIPLY | DIVIDE and _by_negative(args)) for name, _, args in own)
+
+
+def _combines(name: str, args: tuple[Any, ...]) -> bool:
+    """Return whether an operation adds, subtracts or joins tensors of one size; a mean has another."""
+    sizes = [each.numel() for each in args if isinstance(each, torch.Tensor)]
+    return name in SUBTRACT | ADD | JOIN and len(sizes) > 1 and sizes[0] == sizes[1]
+
+
+def _by_negative(args: tuple[Any, ...]) -> bool:
+    return any(isinstance(each, int | float) and not isinstance(each, bool) and each < 0 for each in args)
+
+
+def are_weights(graph: LossGraph, clamps: list[Stack], operations: Operations) -> bool:
+    """Return whether a loss multiplies what has a gradient by a clamped ratio that has none, as in CISPO."""
+    factors = (any_factor(node) for node in graph.nodes if kind(node) == "Mul") if clamps else ()
+    return any(each is not None and not operations.lines_of(each).isdisjoint(clamps) for each in factors)
+
+
+def _takes_larger(seen: RatioSeen, advantages: Tensor) -> bool | None:
+    """Return whether the surrogate has no gradient where it loses, rather than where it gains; None if it has both.
+
+    Where the ratio has gone the way of the advantage far enough, the smaller of two surrogates has none.
+    """
+    gradient, ratio = seen.gradient, seen.nodes.values.detach().float()
+    if gradient is None or advantages is None or not gradient.shape == advantages.shape == ratio.shape:
+        return None
+    gain = advantages * (ratio - 1)
+    clipped = (gradient == 0) & (gain.abs() > NEXT_TO_NONE)
+    against = clipped & (gain < 0)
+    if int(clipped.sum()) < FEWEST_CLIPPED or 0 < int(against.sum()) < int(clipped.sum()):
+        return None
+    if not bool(against.any()):
+        return False
+    least = (ratio[against] - 1).abs().min()
+    along = (gain > 0) & ((ratio - 1).abs() > least)
+    return True if int(along.sum()) >= FEWEST_CLIPPED and bool((gradient[along] != 0).all()) else None
 
 
 def _live(seen: RatioSeen, ratio: Tensor) -> Tensor:

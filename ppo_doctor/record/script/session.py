@@ -197,6 +197,8 @@ class Session:
             self._compiled = self._compiled or graph.compiled
             found = ratios.of_graph(graph, stack)
             step.mark(entries(loss.grad_fn))
+            if not found and ratios.are_weights(graph, step.dead_clamps, self.operations):
+                step.dead_clamps.clear()
             if found:
                 step.backward_place = stack
                 self.configured(frame)

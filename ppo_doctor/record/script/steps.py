@@ -30,6 +30,8 @@ class RatioSeen:
     gradient: Any = None
     pull: float | None = None
     largest: float | None = None
+    #: whether the surrogate takes the larger gain, as its gradient shows; None if it does not
+    takes_larger: bool | None = None
     origin: Origin | None = None
     same_memory: bool = False
     #: the line that took the old log-probs from the new ones of this pass
@@ -118,8 +120,8 @@ class Step:
     #: the largest norm that clipping lets through
     bound: float | None = None
     clipped_before: bool = False
-    #: whether the data that a loss depends on were told from others
-    marked: bool = False
+    #: of how many inputs those that a loss depends on were told from others
+    told: int = 0
     #: share of the weights that the value loss trains and the ratio does not, as something was detached, and where
     cut: float = 0.0
     cut_at: Stack = ()
@@ -153,9 +155,9 @@ class Step:
         chosen = {(each.weight, each.memory): each for each in self.inputs if each.memory in used}  # the latest of each
         if not chosen:
             return
-        for each in self.inputs if not self.marked else ():
+        for each in self.inputs[self.told :]:
             each.graded = False
-        self.marked = True
+        self.told = len(self.inputs)
         for each in chosen.values():
             each.graded = True
 
