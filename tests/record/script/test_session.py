@@ -9,8 +9,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="the group real-sb3 is not installed")
 
 
-from ppo_doctor.record.script import budget  # noqa: E402
-
 from .training import SOUND, changed, compiled, marked_lines, observed, read  # noqa: E402
 
 
