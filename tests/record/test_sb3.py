@@ -10,6 +10,7 @@ pytest.importorskip("stable_baselines3", reason="the group real-sb3 is not insta
 
 import torch
 
+import ppo_doctor
 from ppo_doctor.record.sb3 import RecorderCallback
 from tests.record.loops import check_cause
 from tests.record.trainers import sb3
