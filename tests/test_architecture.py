@@ -42,7 +42,7 @@ ANY = {
     "__init__.py",
 }
 #: Lower it when modules are merged.
-MOST_MODULES = 250
+MOST_MODULES = 248
 
 
 def name_of(path: Path) -> str:

@@ -135,11 +135,15 @@ RANKS = """
     import torch, torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    dist.init_process_group("gloo")
+    ranks = dist.is_torchelastic_launched()  # accelerate starts one process where there are no GPUs
+    if ranks:
+        dist.init_process_group("gloo")
+    rank = dist.get_rank() if ranks else 0
     torch.manual_seed(0)
-    policy = DistributedDataParallel(torch.nn.Linear(4, 3))
+    policy = torch.nn.Linear(4, 3)
+    policy = DistributedDataParallel(policy) if ranks else policy
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.3)
-    torch.manual_seed(dist.get_rank())
+    torch.manual_seed(rank)
 
     def log_prob(obs, actions):
         return torch.log_softmax(policy(obs), -1).gather(1, actions[:, None])[:, 0]
@@ -155,9 +159,10 @@ RANKS = """
             optimizer.zero_grad()
             (-surrogate.mean()).backward()
             optimizer.step()
-    if dist.get_rank() == 0:
+    if rank == 0:
         print(sum(each.sum().item() for each in policy.parameters()))
-    dist.destroy_process_group()
+    if ranks:
+        dist.destroy_process_group()
     """
 
 

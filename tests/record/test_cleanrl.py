@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the group real-sb3 is not installed")
 pytest.importorskip("gymnasium", reason="the group real-sb3 is not installed")
 
-import ppo_doctor  # noqa: E402
+from tests.record.loops import check_cause  # noqa: E402
 from tests.record.recipes import diff_of, real  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -69,12 +69,7 @@ def train(folder: Any, monkeypatch: Any, edits: dict[str, str], *, record: bool 
 @pytest.mark.parametrize("case", CASES)
 def test_the_cause_is_named_from_what_the_diff_wrote(tmp_path, monkeypatch, case):
     train(tmp_path, monkeypatch, CASES[case])
-    diagnosis = ppo_doctor.analyze(tmp_path / "run.jsonl")
-    faults = [cause for cause in diagnosis.causes if not cause.benign]
-    if case == "healthy":
-        assert (diagnosis.verdict, faults) == ("healthy", [])
-    else:
-        assert (faults[0].id, faults[0].confidence) == (case, "established")
+    check_cause(tmp_path / "run.jsonl", case)
 
 
 def test_training_is_bitwise_the_same_with_and_without(tmp_path, monkeypatch):

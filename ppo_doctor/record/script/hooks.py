@@ -17,7 +17,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from ppo_doctor.record.script.schedules import SCHEDULED
+from ppo_doctor.record.script.built import SCHEDULED
 
 if TYPE_CHECKING:
     from ppo_doctor.record.script.session import Session

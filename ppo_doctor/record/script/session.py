@@ -17,8 +17,8 @@ import torch
 from ppo_doctor.record.guard import tell, tell_fault
 from ppo_doctor.record.script import ratios
 from ppo_doctor.record.script.aliases import Alias, alias_in
+from ppo_doctor.record.script.built import Layers, Schedules
 from ppo_doctor.record.script.graph import entries, leaves, loss_graph
-from ppo_doctor.record.script.layers import Layers
 from ppo_doctor.record.script.lines.of_update import places_of
 from ppo_doctor.record.script.lines.samples import left_line
 from ppo_doctor.record.script.log import RunLog, line_of
@@ -30,7 +30,6 @@ from ppo_doctor.record.script.options import WatchOptions
 from ppo_doctor.record.script.places import DEEP, Places, Stack
 from ppo_doctor.record.script.policy import PolicyWeights, gradient_norm, rate_of
 from ppo_doctor.record.script.ring import Ring
-from ppo_doctor.record.script.schedules import Schedules
 from ppo_doctor.record.script.settings import passes_configured
 from ppo_doctor.record.script.steps import Step
 from ppo_doctor.record.script.updates import Budget, Rhythm, rhythm_of, starts

@@ -8,8 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the group real-sb3 is not installed")
 
-
-from ppo_doctor.record.script import budget  # noqa: E402
+from ppo_doctor.record.script import updates as division  # noqa: E402
 
 from .training import SOUND, changed, compiled, marked_lines, observed, read  # noqa: E402
 
@@ -336,7 +335,7 @@ def test_what_was_observed_before_an_exception_is_written(tmp_path):
 
 
 def test_weights_that_break_in_an_update_that_is_not_observed_are_told_at_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(budget, "SHARE", 0)
+    monkeypatch.setattr(division, "SHARE", 0)
     breaks = (
         "            optimizer.step()",
         "            optimizer.step()\n    if update == 3:\n        bias.data[0] = torch.nan",
@@ -345,13 +344,13 @@ def test_weights_that_break_in_an_update_that_is_not_observed_are_told_at_the_en
 
 
 def test_no_later_update_is_observed_while_the_first_have_cost_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr(budget, "SHARE", 0)
+    monkeypatch.setattr(division, "SHARE", 0)
     assert [record["step"] for record in observed(SOUND, tmp_path, 10).records] == [4, 8]
 
 
 @pytest.mark.parametrize("every", [0, 1])
 def test_the_first_updates_and_some_later_ones_are_observed(tmp_path, every, monkeypatch):
-    monkeypatch.setattr(budget, "SHARE", 100)
+    monkeypatch.setattr(division, "SHARE", 100)
     seen = observed(SOUND, tmp_path, 10, every=every)
     assert [record["step"] for record in seen.records[:2]] == [4, 8]
     assert len(seen.records) >= 3

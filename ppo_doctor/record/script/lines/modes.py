@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ppo_doctor.record.script.lines.sources import assigned_before, mentions, names_at, set_to
+from ppo_doctor.record.script.lines.sources import assigned_before, come_from, mentions, names_at, set_to
 from ppo_doctor.record.script.metrics import UpdateSeen
 from ppo_doctor.record.script.places import Place, Stack
 
@@ -42,10 +42,11 @@ def _add_dropout(lines: Lines, seen: UpdateSeen, session: Session) -> None:
         lines.add(names, each, "changed")
     kept_on = [each for each in set_to(files, False, (), _DROPOUT) if "disable" in each.name]
     rates = {rate for step in seen.steps for rate in step.dropout_rates}
-    given = [each for rate in rates for each in set_to(files, rate, (), _DROPOUT)]
+    made = session.places.innermost(layers.dropout_at)
+    used = come_from(files, names_at(made)) if made is not None and session.places.is_own(made.file) else ()
+    given = [each for rate in rates for each in set_to(files, rate, used, _DROPOUT)]
     for setting in [*kept_on[:1], *given[:1]]:
         lines.add(names, setting.place, "set")
-    made = session.places.innermost(layers.dropout_at)
     if made is not None and session.places.is_own(made.file):
         by_library = made.file != layers.dropout_at[0][0].co_filename
         for place in assigned_before(made, names_at(made))[:by_library]:

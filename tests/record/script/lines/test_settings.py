@@ -126,6 +126,14 @@ CASES = {
         "dropout_active",
         "nn.Dropout(dropout)",
     ),
+    "a rate of dropout of another name": Case(
+        (
+            (EPOCHS, "EPOCHS = 2\nZEROED = 0.3  # here"),
+            ("self.head = nn.Linear(8, 3)", "self.head = nn.Sequential(nn.Dropout(ZEROED), nn.Linear(8, 3))"),
+        ),
+        "dropout_active",
+        "nn.Dropout(ZEROED)",
+    ),
     "batch normalisation": Case(
         (
             ("self.head = nn.Linear(8, 3)", "self.head = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 3))"),

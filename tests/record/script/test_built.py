@@ -1,8 +1,9 @@
-"""Schedules tell the code that computes their rates, and whether they are stepped at each optimizer step."""
+"""What a script built is remembered: which code computes rates, when schedules step, what sets layers to training."""
 
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 
 import pytest
@@ -11,8 +12,8 @@ torch = pytest.importorskip("torch", reason="the group real-sb3 is not installed
 
 from torch.optim.lr_scheduler import LambdaLR, StepLR  # noqa: E402
 
+from ppo_doctor.record.script.built import SCHEDULED, Layers, Schedules  # noqa: E402
 from ppo_doctor.record.script.places import Places  # noqa: E402
-from ppo_doctor.record.script.schedules import SCHEDULED, Schedules  # noqa: E402
 from ppo_doctor.record.script.steps import Step  # noqa: E402
 
 STACK = ((compile("pass", "train.py", "exec"), 1),)
@@ -60,3 +61,32 @@ def test_schedules_at_each_step_are_told_from_those_at_each_update(schedules, sc
     assert (schedules.each_step, schedules.varied) == (each_step, varied)
     schedules.note(steps([False], [0.1]))
     assert (schedules.each_step, schedules.varied) == (each_step, varied)
+
+
+@pytest.fixture
+def layers():
+    return Layers(Places(__file__.rpartition("/")[0], ()))
+
+
+def test_only_lines_of_networks_with_such_weights_are_returned_latest_first(layers):
+    policy, critic = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)
+    for network in (policy, critic):
+        layers.set_to_training(network, sys._getframe())
+    layers.set_to_training(policy, sys._getframe())
+    weights = {id(policy.weight)}
+    lines = [stack[0][1] for stack in layers.training_at(weights)]
+    assert len(lines) == 2
+    assert lines[0] > lines[1]
+    assert layers.training_at(set()) == []
+    del policy, critic, network
+    gc.collect()
+    assert layers.training_at(weights) == []
+
+
+def test_the_first_layer_that_drops_anything_is_remembered(layers):
+    layers.dropout_created(torch.nn.Dropout(0.0), sys._getframe())
+    assert layers.dropout_at == ()
+    layers.dropout_created(torch.nn.Dropout(0.1), sys._getframe())
+    first = layers.dropout_at
+    layers.dropout_created(torch.nn.Dropout(0.2), sys._getframe())
+    assert layers.dropout_at == first != ()
