@@ -90,9 +90,9 @@ class UpdateSeen:
 
     @cached_property
     def singles(self) -> np.ndarray[Any, Any] | None:
-        """Return the inputs that were one sample each in the rollout, None if its inputs are others or samples have places.
+        """Return the inputs that were one sample each in the rollout, None if it had others or samples have places.
 
-        It may run the network on each sample more than once, but on an input of several samples more often still.
+        A rollout may run the network on each sample more than once, but on an input of several more often still.
         """
         entered = Counter(self.rows(self.steps[0], graded=False).tolist()) if self.steps and not self.by_index else {}
         rows = {row for step in self.steps for row in self.rows(step, graded=True).tolist()}
@@ -456,7 +456,7 @@ def _off_prompts(seen: UpdateSeen) -> float | None:
 
 
 def _first_pass(seen: UpdateSeen, length: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
-    """Return the first sequences trained on and the advantage of each, None if they are not so many, or have several."""
+    """Return the first sequences trained on and the advantage of each, None if they are fewer, or have several."""
     sequences, advantages = list[np.ndarray[Any, Any]](), list[float]()
     for step in seen.steps:
         entered = [each.sequences for each in step.trained if each.weight == seen.entry[0]]
