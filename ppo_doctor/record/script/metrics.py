@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Share of different inputs from which samples are told apart by their inputs.
 DISTINCT = 0.9
+#: A factor of the numbers of inputs, to which those of value targets are added.
+TARGET = 0x9E3779B97F4A7C1
 #: Fewest pairs from which a correlation is computed.
 FEWEST = 16
 #: Samples and log-probs stand in the same order if this share of samples has the same old log-prob in two passes, and
@@ -80,10 +82,11 @@ class UpdateSeen:
     def samples(self, step: Step) -> np.ndarray[Any, Any]:
         """Return a number for each sample trained on, equal for equal samples of this update.
 
-        It is the place in the batch where samples were taken by index, else what the inputs show.
+        It is the place in the batch where samples were taken by index, else what the inputs and the value targets show.
         """
         if not self.by_index:
-            return self.rows(step, graded=True)
+            rows = self.rows(step, graded=True)
+            return rows * TARGET + step.targets[0] if self.by_target and len(rows) else rows
         entry, widths = self.entry
         chosen = [each.index for each in step.trained if each.weight == entry and each.width in widths]
         return np.concatenate([each for each in chosen if each is not None]) if chosen else np.zeros(0, np.int64)
@@ -94,7 +97,8 @@ class UpdateSeen:
 
         A rollout may run the network on each sample more than once, but on an input of several more often still.
         """
-        entered = Counter(self.rows(self.steps[0], graded=False).tolist()) if self.steps and not self.by_index else {}
+        told = not self.steps or self.by_index or self.by_target
+        entered = Counter([] if told else self.rows(self.steps[0], graded=False).tolist())
         rows = {row for step in self.steps for row in self.rows(step, graded=True).tolist()}
         counts = Counter(entered[row] for row in rows if row in entered)
         common = [count for count, often in counts.items() if often >= (1 - DISTINCT) * counts.total()]
@@ -115,6 +119,15 @@ class UpdateSeen:
             each for step in self.steps for each in step.trained if each.weight == entry and each.width in widths
         ]
         return bool(entered) and all(each.index is not None for each in entered)
+
+    @cached_property
+    def by_target(self) -> bool:
+        """Return whether all samples trained on have value targets that were computed before the first step."""
+        trained = [(step, len(rows)) for step in self.steps if len(rows := self.rows(step, graded=True))]
+        made = [step.targets_made for step in self.steps if step.targets_made is not None]
+        again = any(not each.graded for step in self.steps[1:] for each in step.inputs)
+        complete = all(step.targets and len(step.targets[0]) == rows for step, rows in trained)
+        return complete and (max(made) <= self.steps[0].number if made else not again)
 
     @cached_property
     def entry(self) -> tuple[int | None, set[int]]:

@@ -291,7 +291,7 @@ class Operations:
         history = self.history(data) if graded else []
         chosen, batch, taken = taken_from(history, data, len(rows))
         taken = taken or (indexed([(each.name, each.stack) for each in history]) or stack if graded else ())
-        width = int(data.shape[-1])
+        width = int(data.shape[-1]) if data.dim() > 1 or not tokens else 1
         inputs = Inputs(weight, rows, graded, stack, tokens, width, memory, taken, chosen, batch)
         if graded and tokens and data.dim() > 1 and data.numel() <= LARGEST:
             inputs.sequences = np.array(data.reshape(len(rows), -1).cpu())

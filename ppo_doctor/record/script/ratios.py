@@ -11,7 +11,7 @@ from ppo_doctor.record import measures
 from ppo_doctor.record.script.graph import LossGraph, RatioNodes, cuts, kind, leaves, saved, stack_of
 from ppo_doctor.record.script.mode import Operations, sign_changes
 from ppo_doctor.record.script.places import Stack
-from ppo_doctor.record.script.ring import numbers_of
+from ppo_doctor.record.script.ring import Ring, numbers_of
 from ppo_doctor.record.script.steps import RatioSeen, Step
 from ppo_doctor.record.weights import same_memory
 
@@ -173,7 +173,7 @@ def note_reference(graph: LossGraph, found: list[RatioSeen], step: Step) -> None
                 step.reference_place = stack_of(node)
 
 
-def values_of(graph: LossGraph, found: list[RatioSeen], step: Step) -> None:
+def values_of(graph: LossGraph, found: list[RatioSeen], step: Step, ring: Ring | None) -> None:
     """Note value targets, those with a gradient, and squared errors whose sides were broadcast against each other."""
     for error, _, target in graph.squared_differences():
         step.value_target_graded = True
@@ -185,6 +185,8 @@ def values_of(graph: LossGraph, found: list[RatioSeen], step: Step) -> None:
         samples = {each.nodes.values.numel() for each in found}
         if {side.numel() for side in sides} == samples and samples:
             step.targets.append(numbers_of(sides[1]).view(np.int32).copy())
+            origin = ring.origin(sides[1]) if ring is not None else None
+            step.targets_made = origin.last if origin is not None else step.targets_made
             if sides[0].shape == sides[1].shape:
                 step.value_errors = _per_sample(sides[1].detach().float() - sides[0].detach().float())
         shapes = [side.shape for side in sides]
