@@ -329,7 +329,7 @@ def _of_other_batches(seen: UpdateSeen) -> dict[str, float]:
         if seen.whole and distinct:
             numbers["rollout_trained"] = len(trained & rollout) / len(rollout)
         numbers["rollouts_behind"] = 0.0
-    elif rollout and not tokens:
+    elif rollout and not tokens and (distinct or len(trained) >= FEWEST):
         lags = [n for n, each in enumerate(reversed(seen.rollouts), 1) if len(trained & each) > 0.5 * len(trained)]
         if lags:
             numbers["rollouts_behind"] = float(lags[0])
@@ -463,7 +463,8 @@ def _transposed(seen: UpdateSeen) -> float | None:
 
 def _off_prompts(seen: UpdateSeen) -> float | None:
     """Return the share of prompts over whose sequences advantages do not sum to 0, though they do over groups."""
-    computed = next((each.computed[0] for each in seen.ratios() if each.computed is not None), np.zeros(0))
+    ratios = (each for step in seen.steps for each in step.ratios)
+    computed = next((each.computed[0] for each in ratios if each.computed is not None), np.zeros(0))
     found = _first_pass(seen, len(computed))
     return None if found is None else off_prompts(*found, computed)
 
