@@ -122,11 +122,13 @@ class UpdateSeen:
 
     @cached_property
     def by_target(self) -> bool:
-        """Return whether all samples trained on have value targets that were computed before the first step."""
-        trained = [(step, len(rows)) for step in self.steps if len(rows := self.rows(step, graded=True))]
+        """Return whether inputs repeat, and all have value targets that were computed before the first step."""
+        trained = [(step, rows) for step in self.steps if len(rows := self.rows(step, graded=True))]
+        if not trained or _all_distinct(np.concatenate([rows for _, rows in trained]), len(self.steps)):
+            return False
         made = [step.targets_made for step in self.steps if step.targets_made is not None]
         again = any(not each.graded for step in self.steps[1:] for each in step.inputs)
-        complete = all(step.targets and len(step.targets[0]) == rows for step, rows in trained)
+        complete = all(step.targets and len(step.targets[0]) == len(rows) for step, rows in trained)
         return complete and (max(made) <= self.steps[0].number if made else not again)
 
     @cached_property

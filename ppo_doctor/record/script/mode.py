@@ -294,7 +294,7 @@ class Operations:
         width = int(data.shape[-1]) if data.dim() > 1 or not tokens else 1
         inputs = Inputs(weight, rows, graded, stack, tokens, width, memory, taken, chosen, batch)
         if graded and tokens and data.dim() > 1 and data.numel() <= LARGEST:
-            inputs.sequences = np.array(data.reshape(len(rows), -1).cpu())
+            inputs.sequences = data.reshape(len(rows), -1).cpu().numpy().copy()
         step = self._session.step
         if graded and not tokens and not step.normalised_at and normalised.differs(step, inputs):
             step.normalised_at = normalised.changed_at(

@@ -183,7 +183,7 @@ def values_of(graph: LossGraph, found: list[RatioSeen], step: Step, ring: Ring |
         if sides is None:
             continue
         samples = {each.nodes.values.numel() for each in found}
-        if {side.numel() for side in sides} == samples and samples:
+        if {side.numel() for side in sides} == samples and samples and not sides[1].requires_grad:
             step.targets.append(numbers_of(sides[1]).view(np.int32).copy())
             origin = ring.origin(sides[1]) if ring is not None else None
             step.targets_made = origin.last if origin is not None else step.targets_made
@@ -220,7 +220,9 @@ def _error_sides(node: Any) -> tuple[Tensor, Tensor] | None:  # noqa: ANN401
     """Return prediction and target of a squared error, None if a node is none or its sides are unknown."""
     if kind(node) in ("MseLoss", "SmoothL1Loss", "HuberLoss"):
         sides = saved(node, "_saved_self"), saved(node, "_saved_target")
-        return None if None in sides else sides
+        if None in sides:
+            return None
+        return sides if sides[0].requires_grad or not sides[1].requires_grad else sides[::-1]
     if kind(node) == "Pow" and node.next_functions[0][0] is not None and kind(node.next_functions[0][0]) == "Sub":
         operands = node.next_functions[0][0].metadata.get("operands")
         return None if operands is None else operands[:2] if operands[2] else operands[1::-1]
