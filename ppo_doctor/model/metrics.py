@@ -244,7 +244,11 @@ _OF_SCRIPTS = (
     ("surrogate_broadcast", "", "elements of ratio times advantage, per element of the larger factor"),
     ("advantage_repeat_corr", "", "correlation of the advantages of the same samples between two passes of an update"),
     ("advantages_transposed", "fraction", "1 if advantages are in the order of the transposed batch, else 0"),
-    ("advantages_off_prompts", "fraction", "share of prompts over which advantages centred over groups are not centred"),
+    (
+        "advantages_off_prompts",
+        "fraction",
+        "share of prompts whose advantages do not add up to 0, as groups do",
+    ),
     ("weights_without_gradient", "fraction", "share of trainable weights that ran in training and got no gradient"),
     (
         "policy_gradient_cut",

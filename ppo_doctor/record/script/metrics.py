@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Share of different inputs from which samples are told apart by their inputs.
 DISTINCT = 0.9
+#: A factor of the numbers of inputs, to which those of value targets are added.
+TARGET = 0x9E3779B97F4A7C1
 #: Fewest pairs from which a correlation is computed.
 FEWEST = 16
 #: Samples and log-probs stand in the same order if this share of samples has the same old log-prob in two passes, and
@@ -80,21 +82,23 @@ class UpdateSeen:
     def samples(self, step: Step) -> np.ndarray[Any, Any]:
         """Return a number for each sample trained on, equal for equal samples of this update.
 
-        It is the place in the batch where samples were taken by index, else what the inputs show.
+        It is the place in the batch where samples were taken by index, else what the inputs and the value targets show.
         """
         if not self.by_index:
-            return self.rows(step, graded=True)
+            rows = self.rows(step, graded=True)
+            return rows * TARGET + step.targets[0] if self.by_target and len(rows) else rows
         entry, widths = self.entry
         chosen = [each.index for each in step.trained if each.weight == entry and each.width in widths]
         return np.concatenate([each for each in chosen if each is not None]) if chosen else np.zeros(0, np.int64)
 
     @cached_property
     def singles(self) -> np.ndarray[Any, Any] | None:
-        """Return the inputs that were one sample each in the rollout, None if its inputs are others or samples have places.
+        """Return the inputs that were one sample each in the rollout, None if it had others or samples have places.
 
-        It may run the network on each sample more than once, but on an input of several samples more often still.
+        A rollout may run the network on each sample more than once, but on an input of several more often still.
         """
-        entered = Counter(self.rows(self.steps[0], graded=False).tolist()) if self.steps and not self.by_index else {}
+        told = not self.steps or self.by_index or self.by_target
+        entered = Counter([] if told else self.rows(self.steps[0], graded=False).tolist())
         rows = {row for step in self.steps for row in self.rows(step, graded=True).tolist()}
         counts = Counter(entered[row] for row in rows if row in entered)
         common = [count for count, often in counts.items() if often >= (1 - DISTINCT) * counts.total()]
@@ -115,6 +119,17 @@ class UpdateSeen:
             each for step in self.steps for each in step.trained if each.weight == entry and each.width in widths
         ]
         return bool(entered) and all(each.index is not None for each in entered)
+
+    @cached_property
+    def by_target(self) -> bool:
+        """Return whether inputs repeat, and all have value targets that were computed before the first step."""
+        trained = [(step, rows) for step in self.steps if len(rows := self.rows(step, graded=True))]
+        if not trained or _all_distinct(np.concatenate([rows for _, rows in trained]), len(self.steps)):
+            return False
+        made = [step.targets_made for step in self.steps if step.targets_made is not None]
+        again = any(not each.graded for step in self.steps[1:] for each in step.inputs)
+        complete = all(step.targets and len(step.targets[0]) == len(rows) for step, rows in trained)
+        return complete and (max(made) <= self.steps[0].number if made else not again)
 
     @cached_property
     def entry(self) -> tuple[int | None, set[int]]:
@@ -318,7 +333,7 @@ def _of_other_batches(seen: UpdateSeen) -> dict[str, float]:
         if seen.whole and distinct:
             numbers["rollout_trained"] = len(trained & rollout) / len(rollout)
         numbers["rollouts_behind"] = 0.0
-    elif rollout and not tokens:
+    elif rollout and not tokens and (distinct or len(trained) >= FEWEST):
         lags = [n for n, each in enumerate(reversed(seen.rollouts), 1) if len(trained & each) > 0.5 * len(trained)]
         if lags:
             numbers["rollouts_behind"] = float(lags[0])
@@ -452,13 +467,14 @@ def _transposed(seen: UpdateSeen) -> float | None:
 
 def _off_prompts(seen: UpdateSeen) -> float | None:
     """Return the share of prompts over whose sequences advantages do not sum to 0, though they do over groups."""
-    computed = next((each.computed[0] for each in seen.ratios() if each.computed is not None), np.zeros(0))
+    ratios = (each for step in seen.steps for each in step.ratios)
+    computed = next((each.computed[0] for each in ratios if each.computed is not None), np.zeros(0))
     found = _first_pass(seen, len(computed))
     return None if found is None else off_prompts(*found, computed)
 
 
 def _first_pass(seen: UpdateSeen, length: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
-    """Return the first sequences trained on and the advantage of each, None if they are not so many, or have several."""
+    """Return the first sequences trained on and the advantage of each, None if they are fewer, or have several."""
     sequences, advantages = list[np.ndarray[Any, Any]](), list[float]()
     for step in seen.steps:
         entered = [each.sequences for each in step.trained if each.weight == seen.entry[0]]

@@ -66,13 +66,10 @@ class OddValues:
         pointer = value.data_ptr() if isinstance(value, torch.Tensor) and readable(value) else 0
         return any(each.data_ptr() == pointer for each in self._means)
 
-    @property
-    def any_rounding(self) -> bool:
-        """Return whether there are values that only rounding errors are left of."""
-        return bool(self._rounding)
-
     def see_rounding(self, name: str, args: tuple[Any, ...], result: Tensor) -> None:
         """Note what is made of values that only rounding errors are left of."""
+        if not self._rounding or result.requires_grad:
+            return
         self._rounding = {key: ref for key, ref in self._rounding.items() if ref() is not None}
         if name in _KEEPING and any(id(each) in self._rounding for each in flat(args)):
             self._rounding[id(result)] = weakref.ref(result)
@@ -132,3 +129,17 @@ def readable(tensor: Tensor) -> bool:
 def has_nan(value: Tensor) -> bool:
     """Return whether a readable tensor holds a value that is not a number."""
     return value.is_floating_point() and bool(torch.isnan(value.detach()).any())
+
+
+def without_graph(value: Any) -> Any:  # noqa: ANN401
+    """Return a value, or a tensor with the same memory that keeps no graph alive but still requires a gradient."""
+    if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+        return value.detach().requires_grad_()
+    return value
+
+
+def bytes_of(value: Any) -> int:  # noqa: ANN401
+    """Return the size of the memory that a tensor keeps alive, 0 for other values."""
+    if isinstance(value, torch.Tensor) and readable(value):
+        return int((value._base if value._is_view() else value).nbytes)
+    return 0

@@ -16,7 +16,7 @@ from torch._C._functorch import peek_interpreter_stack
 from ppo_doctor.record.script import normalised
 from ppo_doctor.record.script.graph import MOST_NODES, leaves, number_of
 from ppo_doctor.record.script.indices import Made, rows_of, taken_from
-from ppo_doctor.record.script.odd_values import OddValues, flat, readable
+from ppo_doctor.record.script.odd_values import OddValues, bytes_of, flat, readable, without_graph
 from ppo_doctor.record.script.operation_names import (
     CLAMP,
     DETACH,
@@ -123,8 +123,6 @@ class Operations:
         fed = self._is_fed(args)
         if name in NETWORK:
             self._enters(name, args, kwargs, graded)
-        elif name in JOINING and fed:
-            self._joins(args, kwargs, tensor)
         elif name in SAMPLING and (fed or not graded):
             self._sampled()
         elif name in DIVIDE and fed:
@@ -138,7 +136,7 @@ class Operations:
         if args and _is_column(tensor) and not tensor.requires_grad:
             self._shaped(name, args, tensor)
         if fed:
-            self._remember(result)
+            self._remember(name, args, kwargs, result)
         if tensor.is_floating_point() and readable(tensor) and tensor.numel():
             self._value(name, args, kwargs, result, graded)
 
@@ -244,7 +242,10 @@ class Operations:
         """Return whether a value may be log-probs: it comes from a network and has one number per sample or token."""
         return isinstance(value, torch.Tensor) and value.numel() > 1 and self.from_network(value)
 
-    def _remember(self, result: Any) -> None:  # noqa: ANN401
+    def _remember(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:  # noqa: ANN401
+        """Remember that results come from a network, and the data that are beside its features in them."""
+        if name in JOINING:
+            self._joins(args, kwargs, result)
         for each in result if isinstance(result, list | tuple) else (result,):
             if isinstance(each, torch.Tensor) and not each.requires_grad and each.is_floating_point():
                 self._network[id(each)] = weakref.ref(each)
@@ -281,10 +282,10 @@ class Operations:
         history = self.history(data) if graded else []
         chosen, batch, taken = taken_from(history, data, len(rows))
         taken = taken or (indexed([(each.name, each.stack) for each in history]) or stack if graded else ())
-        width = int(data.shape[-1])
+        width = int(data.shape[-1]) if data.dim() > 1 or not tokens else 1
         inputs = Inputs(weight, rows, graded, stack, tokens, width, memory, taken, chosen, batch)
         if graded and tokens and data.dim() > 1 and data.numel() <= LARGEST:
-            inputs.sequences = np.array(data.reshape(len(rows), -1).cpu())
+            inputs.sequences = data.reshape(len(rows), -1).cpu().numpy().copy()
         step = self._session.step
         if graded and not tokens and not step.normalised_at and normalised.differs(step, inputs):
             step.normalised_at = normalised.changed_at(
@@ -386,8 +387,7 @@ class Operations:
             self.odd.see_mean(name, args, tensor, stack, self._session.step)
             if len(args) > 1 and not graded and all(map(self._is_log_prob, args[:2])):
                 self._session.step.compared(stack, equal=not tensor.any())
-        if self.odd.any_rounding and not tensor.requires_grad:
-            self.odd.see_rounding(name, args, tensor)
+        self.odd.see_rounding(name, args, tensor)
         numbers = None
         if kept:
             numbers = numbers_of(tensor)
@@ -409,7 +409,7 @@ class Operations:
             first, second = second, first
         if first.is_floating_point() and second.is_floating_point() and second.dim() and first.dim():
             node.metadata["operands"] = (first.detach(), second.detach(), first.requires_grad, second.requires_grad)
-            size = _bytes(first) + _bytes(second)
+            size = bytes_of(first) + bytes_of(second)
             self.operands.append((node.metadata, size))
             self._operands_bytes += size
             while self._operands_bytes > self._budget and self.operands:
@@ -443,12 +443,12 @@ class Operations:
             self._cut.setdefault(id(tensor), (weakref.ref(tensor), cut))
         key = tensor.data_ptr(), tensor.numel()
         if tensor.numel() <= LARGEST and key not in self._made:
-            inputs = tuple(map(_without_graph, flat(args)))
+            inputs = tuple(map(without_graph, flat(args)))
             self._made[key] = (tensor, name, stack, inputs)
-            self._made_bytes += sum(map(_bytes, (tensor, *inputs)))
+            self._made_bytes += sum(map(bytes_of, (tensor, *inputs)))
             while self._made_bytes > self._budget:  # the oldest go
                 oldest, _, _, others = self._made.pop(next(iter(self._made)))
-                self._made_bytes -= sum(map(_bytes, (oldest, *others)))
+                self._made_bytes -= sum(map(bytes_of, (oldest, *others)))
 
 
 def indexed(chain: Sequence[tuple[str, Stack]]) -> Stack:
@@ -473,17 +473,3 @@ def _first(result: Any) -> Tensor:  # noqa: ANN401
     if isinstance(result, list | tuple) and result and isinstance(result[0], torch.Tensor):
         return result[0]
     return None
-
-
-def _without_graph(value: Any) -> Any:  # noqa: ANN401
-    """Return a value, or a tensor with the same memory that keeps no graph alive but still requires a gradient."""
-    if isinstance(value, torch.Tensor) and value.grad_fn is not None:
-        return value.detach().requires_grad_()
-    return value
-
-
-def _bytes(value: Any) -> int:  # noqa: ANN401
-    """Return the size of the memory that a tensor keeps alive, 0 for other values."""
-    if isinstance(value, torch.Tensor) and readable(value):
-        return int((value._base if value._is_view() else value).nbytes)
-    return 0

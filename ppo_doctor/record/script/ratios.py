@@ -13,7 +13,7 @@ from ppo_doctor.record.script.graph import LossGraph, RatioNodes, any_factor, cu
 from ppo_doctor.record.script.operation_names import ADD, DIVIDE, JOIN, MULTIPLY, NEGATE, SUBTRACT
 from ppo_doctor.record.script.operations import Operations
 from ppo_doctor.record.script.places import Stack
-from ppo_doctor.record.script.ring import numbers_of
+from ppo_doctor.record.script.ring import Ring, numbers_of
 from ppo_doctor.record.script.steps import RatioSeen, Step
 from ppo_doctor.record.weights import same_memory
 
@@ -234,7 +234,7 @@ def note_reference(graph: LossGraph, found: list[RatioSeen], step: Step) -> None
                 step.reference_place = stack_of(node)
 
 
-def values_of(graph: LossGraph, found: list[RatioSeen], step: Step) -> None:
+def values_of(graph: LossGraph, found: list[RatioSeen], step: Step, ring: Ring | None) -> None:
     """Note value targets, those with a gradient, and squared errors whose sides were broadcast against each other."""
     for error, _, target in graph.squared_differences():
         step.value_target_graded = True
@@ -244,8 +244,10 @@ def values_of(graph: LossGraph, found: list[RatioSeen], step: Step) -> None:
         if sides is None:
             continue
         samples = {each.nodes.values.numel() for each in found}
-        if {side.numel() for side in sides} == samples and samples:
+        if {side.numel() for side in sides} == samples and samples and not sides[1].requires_grad:
             step.targets.append(numbers_of(sides[1]).view(np.int32).copy())
+            origin = ring.origin(sides[1]) if ring is not None else None
+            step.targets_made = origin.last if origin is not None else step.targets_made
             if sides[0].shape == sides[1].shape:
                 step.value_errors = _per_sample(sides[1].detach().float() - sides[0].detach().float())
         shapes = [side.shape for side in sides]
@@ -279,7 +281,9 @@ def _error_sides(node: Any) -> tuple[Tensor, Tensor] | None:  # noqa: ANN401
     """Return prediction and target of a squared error, None if a node is none or its sides are unknown."""
     if kind(node) in ("MseLoss", "SmoothL1Loss", "HuberLoss"):
         sides = saved(node, "_saved_self"), saved(node, "_saved_target")
-        return None if None in sides else sides
+        if None in sides:
+            return None
+        return sides if sides[0].requires_grad or not sides[1].requires_grad else sides[::-1]
     if kind(node) == "Pow" and node.next_functions[0][0] is not None and kind(node.next_functions[0][0]) == "Sub":
         operands = node.next_functions[0][0].metadata.get("operands")
         return None if operands is None else operands[:2] if operands[2] else operands[1::-1]

@@ -209,7 +209,7 @@ class Session:
             if loss.numel() == 1:
                 step.losses.append(float(loss.detach()))
             ratios.note_reference(graph, found, step)
-            ratios.values_of(graph, found, step)
+            ratios.values_of(graph, found, step, self.ring if 0 < len(self._window) < LOOKS else None)
             ratios.note_cut(graph, found if len(self._window) < TRACED else [], step, self.operations)
             step.steep = step.steep or ratios.steep(graph)
 

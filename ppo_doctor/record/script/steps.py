@@ -127,8 +127,9 @@ class Step:
     cut_at: Stack = ()
     value_target: Stack = ()
     value_target_graded: bool = False
-    #: the bits of value targets
+    #: the bits of value targets, and the number of steps after which they were computed last, None if that is unknown
     targets: list[Array] = field(default_factory=list)
+    targets_made: int | None = None
     #: value targets less predictions, one per sample
     value_errors: Array | None = None
     value_broadcast: float = 1.0

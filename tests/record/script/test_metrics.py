@@ -72,6 +72,23 @@ def test_batches_and_minibatches_that_repeat_are_known():
     assert "minibatches_alike" not in minibatches(ROLLOUT, ROLLOUT)  # a minibatch is the whole batch
 
 
+def test_samples_that_share_an_input_are_left_out_of_the_count():
+    twice, batch = [*range(100, 124), *[200] * 8], [*range(100, 116)]
+    assert update(step(twice, twice), step(twice), step(twice))["passes"] == 3
+    assert update(step(twice, [*twice, *twice]), step(twice))["passes"] == 2  # old log-probs are computed again
+    assert update(step(batch, twice), step([*range(116, 124), *[200] * 8]))["passes"] == 1
+
+
+TARGETS = np.arange(16, dtype=np.int32)
+
+
+@pytest.mark.parametrize(("made", "passes"), [(0, 1), (None, 1), (1, None)])
+def test_samples_with_equal_inputs_are_told_by_targets_that_were_stored(made, passes):
+    steps = [step([7] * 16, [7] * 32, targets=[TARGETS + 16 * n], targets_made=made if n else None) for n in (0, 1)]
+    steps[1].inputs = steps[1].inputs[1:]
+    assert update(*steps).get("passes") == passes
+
+
 def test_clipping_counts_as_late_only_between_a_step_and_the_next_backward_pass():
     late = [("clip", ()), ("backward", ())]
     early = late[::-1]
@@ -92,6 +109,40 @@ def test_a_temperature_is_a_divisor_of_logits_that_only_sampling_has(inside, out
     assert update(text).get("sampling_temperature") == expected
     text.logits = 5  # a division of something else
     assert update(text).get("sampling_temperature") in (None, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside", "expected"),
+    [({3: ()}, {3: ("line",)}, 1), ({3: ("line",)}, {3: ("line",)}, 0), ({3: ()}, {}, None), ({3: ()}, {3: ()}, 0)],
+)
+def test_a_mask_is_looked_for_with_gradients_and_without(inside, outside, expected):
+    text = step(ROLLOUT, logits=3, masked={True: inside, False: outside})
+    text.ratios = [RatioSeen(RatioNodes(None, None))]
+    assert update(text).get("logits_masked_apart") == expected
+
+
+PROMPTS = np.repeat(np.arange(4), 4)
+SEQUENCES = np.stack([PROMPTS, PROMPTS + 9, np.arange(16)], 1)
+CENTRED = np.float32([-3, -1, 1, 3] * 4) * np.float32([1, 2, 3, 4]).repeat(4)
+
+
+@pytest.mark.parametrize(
+    ("order", "computed", "expected"),
+    [
+        (np.arange(16), CENTRED, 0.0),
+        (np.random.default_rng(0).permutation(16), CENTRED, 1.0),
+        (np.arange(16).reshape(4, 4).T.reshape(-1), CENTRED, 1.0),
+        (np.arange(16), CENTRED + 1, None),  # a critic's
+    ],
+    ids=["the same order", "shuffled", "transposed", "not centred"],
+)
+def test_advantages_are_centred_over_the_sequences_of_a_prompt(order, computed, expected):
+    steps = [step(range(8)), step(range(8, 16))]
+    for n, each in enumerate(steps):
+        half = slice(8 * n, 8 * n + 8)
+        each.inputs[-1].sequences = SEQUENCES[half]
+        each.ratios = [RatioSeen(RatioNodes(None, None), advantages=computed[order][half], computed=(computed, ()))]
+    assert update(*steps).get("advantages_off_prompts") == expected
 
 
 def test_modes_of_normalisation_and_dropout_are_compared():

@@ -56,3 +56,19 @@ def test_gradients_that_are_no_numbers_name_the_steep_operation():
     odd.see_gradients([weight], step)
     assert odd.not_finite == FIRST
     assert has_nan(weight.grad)
+
+
+def test_what_rounding_leaves_of_equal_values_is_followed():
+    odd, step = OddValues(), Step(0)
+    rewards = torch.full((2, 3), 0.7)
+    mean = (rewards.mean(1) + 6e-8).repeat_interleave(3).reshape(2, 3)
+    odd.see_mean("mean", (rewards,), mean, FIRST, step)
+    left = rewards - mean
+    odd.see_mean("sub", (rewards, mean), left, SECOND, step)
+    assert step.zeroed == SECOND
+    scaled = left / 1e-7
+    odd.see_rounding("div", (left, 1e-7), scaled)
+    both = scaled + rewards
+    odd.see_rounding("add", (scaled, rewards), both)
+    assert odd.is_rounding(scaled)
+    assert not odd.is_rounding(both)

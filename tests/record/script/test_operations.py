@@ -161,3 +161,29 @@ def test_the_line_that_made_a_column_is_known_though_memory_is_used_again(sessio
         chosen = column[torch.arange(4)]
         chain = session.operations.chain(chosen)
         assert text_of(session, session.operations.column(chain, chosen)).endswith("# the column")
+
+
+def test_data_that_are_joined_to_features_enter_a_network(session, weight):
+    outer = torch.nn.Parameter(torch.randn(3, 5))
+    state, other = torch.randn(6, 2), torch.randn(6, 4)
+    F.linear(torch.cat([F.linear(other, weight), state], -1), outer)
+    with torch.no_grad():
+        F.linear(torch.cat([F.linear(other, weight), state], -1), outer)
+    training, rollout = (
+        [each for each in session.step.inputs if each.weight == id(outer) and each.graded == graded]
+        for graded in (True, False)
+    )
+    assert [each.width for each in training] == [2]
+    assert np.array_equal(training[0].rows, rollout[0].rows)
+    assert len(set(training[0].rows.tolist())) == 6
+
+
+@pytest.mark.parametrize(("graded", "value"), [(True, -torch.inf), (False, -1e8)])
+def test_logits_with_excluded_classes_are_noted(session, weight, graded, value):
+    with torch.set_grad_enabled(graded):
+        logits = F.linear(torch.randn(2, 4), weight)
+        torch.log_softmax(logits, -1)
+        assert session.step.masked[graded] == {3: ()}
+        torch.log_softmax(logits.masked_fill(torch.tensor([True, False, False]), value), -1)  # masked
+    assert "# masked" in text_of(session, session.step.masked[graded][3])
+    assert not session.step.masked[not graded]

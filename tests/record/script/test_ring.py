@@ -69,3 +69,12 @@ def test_a_full_ring_forgets_the_oldest_values(ring):
     assert ring.origin(Values(values(50, 200))) is None
     ring.clear()
     assert ring.origin(Values(values(39))) is None
+
+
+def test_the_first_call_that_computed_values_is_given_whole(ring):
+    ring.add(values(1), ROLLOUT, 0, graded=False)
+    ring.add(values(2), LOOP, 0, graded=False)
+    numbers, stack = ring.first(Values(values(2)[:9]))
+    assert stack == LOOP
+    assert np.array_equal(numbers, values(2))
+    assert ring.first(Values(values(3))) is None
