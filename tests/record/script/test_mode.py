@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the group real-sb3 is not installed")
 from torch.nn import functional as F  # noqa: E402, N812
 
-from ppo_doctor.record.script.mode import COORDINATES, indexed, sign_changes  # noqa: E402
+from ppo_doctor.record.script.mode import COORDINATES, indexed  # noqa: E402
 
 
 @pytest.fixture
@@ -137,7 +137,6 @@ def test_what_made_a_tensor_is_known_back_to_stored_data(session):
     advantages = -(stored[torch.tensor([2, 0, 1])] * 2.0)
     chain = session.operations.chain(advantages)
     assert [name for name, _, _ in chain] == ["neg", "mul", "__getitem__"]
-    assert sign_changes(chain) == 1
     assert "stored[" in text_of(session, indexed([(name, stack) for name, stack, _ in chain]))
     assert indexed([]) == ()
 
