@@ -286,7 +286,7 @@ def clip_of(low: Any, high: Any) -> tuple[float, float] | None:  # noqa: ANN401
     """Return the bounds of a clamp if they may be the clip range of a ratio; they may be tensors of one number."""
     if not all(isinstance(each, int | float) or getattr(each, "numel", int)() == 1 for each in (low, high)):
         return None
-    low, high = float(low), float(high)
+    low, high = (round(float(each), 6 if hasattr(each, "numel") else 12) for each in (low, high))
     return (low, high) if 0 <= min(low, high) <= 1 <= max(low, high) < HIGHEST_CLIP else None
 
 

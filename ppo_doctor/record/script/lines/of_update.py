@@ -102,7 +102,8 @@ def _add_loss_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     lines.add("advantage_repeat_corr", indexed(made_by) or product)
     flattened = next((stack for name, stack in made_by if name in FLATTENING), None)
     lines.add("advantages_transposed", flattened or indexed(made_by) or product)
-    lines.add("surrogate_broadcast", next((each.column for each in ratios if each.column), product))
+    lines.add("surrogate_broadcast", next((each.column for each in ratios if each.column), None))
+    lines.add("surrogate_broadcast", product, "used")
     lines.add("clip_bounds_swapped", _clamp(seen))
 
 
