@@ -157,11 +157,7 @@ class LossGraph:
 
     @staticmethod
     def _bounds(node: Node) -> tuple[float, float] | None:
-        low, high = number_of(saved(node, "_saved_min")), number_of(saved(node, "_saved_max"))
-        if low is None or high is None:
-            return None
-        around = min(low, high) <= 1 <= max(low, high) and min(low, high) >= 0 and max(low, high) < HIGHEST_CLIP
-        return (low, high) if around else None
+        return clip_of(saved(node, "_saved_min"), saved(node, "_saved_max"))
 
     def _described(self, ratio: Node, values: Tensor) -> RatioNodes:
         found = RatioNodes(ratio, values)
@@ -198,9 +194,9 @@ class LossGraph:
                     queue.append((parent, depth + 1))
         if products:
             # The factor of most products is the advantages; a cost, say, is not multiplied by the clipped ratio too.
-            alike = [[each for each in products if _equal(each[1], factor)] for _, factor in products]
-            found.product, found.factor = max(alike, key=len)[0]
-            found.mixed = len(max(alike, key=len)) < len(products)
+            alike = max(([each for each in products if _equal(each[1], one)] for _, one in products), key=len)
+            found.product, found.factor = alike[0]
+            found.mixed = len(alike) < len(products)
             self._selected(found)
 
     def _selected(self, found: RatioNodes) -> None:
@@ -290,11 +286,12 @@ def entries(root: Node, most: int = MOST_WALKED) -> set[tuple[int, int]]:
     return found
 
 
-def number_of(value: object) -> float | None:
-    """Return a number, or that of a tensor without a gradient that holds one; None for anything else."""
-    if hasattr(value, "numel") and value.numel() == 1 and not value.requires_grad:
-        return float(value)
-    return float(value) if isinstance(value, int | float) else None
+def clip_of(low: Any, high: Any) -> tuple[float, float] | None:  # noqa: ANN401
+    """Return the bounds of a clamp if they may be the clip range of a ratio; they may be tensors of one number."""
+    if not all(isinstance(each, int | float) or getattr(each, "numel", int)() == 1 for each in (low, high)):
+        return None
+    low, high = (round(float(each), 6 if hasattr(each, "numel") else 12) for each in (low, high))
+    return (low, high) if 0 <= min(low, high) <= 1 <= max(low, high) < HIGHEST_CLIP else None
 
 
 def _descent(node: Node) -> Iterator[Node]:
@@ -351,8 +348,8 @@ def _factor(parent: Node, node: Node) -> Tensor:
 
 
 def _equal(first: Tensor, second: Tensor) -> bool:
-    """Return whether two factors are the same numbers, or the same but for their sign."""
-    return first.shape == second.shape and (bool((first == second).all()) or bool((first == -second).all()))
+    """Return whether two factors are the same numbers but for signs."""
+    return first is second or (first.shape == second.shape and bool((first.abs() == second.abs()).all()))
 
 
 def any_factor(node: Node) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch._C._functorch import peek_interpreter_stack
 
 from ppo_doctor.record.script import normalised
-from ppo_doctor.record.script.graph import MOST_NODES, leaves, number_of
+from ppo_doctor.record.script.graph import MOST_NODES, clip_of, leaves
 from ppo_doctor.record.script.indices import Made, rows_of, taken_from
 from ppo_doctor.record.script.odd_values import OddValues, bytes_of, flat, readable, without_graph
 from ppo_doctor.record.script.operation_names import (
@@ -458,11 +458,8 @@ def indexed(chain: Sequence[tuple[str, Stack]]) -> Stack:
 
 def _clips_a_ratio(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     bounds = [*args[1:3], *(kwargs[name] for name in ("min", "max") if name in kwargs)]
-    numbers = [number for each in bounds if (number := number_of(each)) is not None]
-    if not len(numbers) == len(bounds) == 2:
-        return False
-    low, high = sorted(numbers)
-    return 0 < low <= 1 <= high < 10 and (low < 1 or high > 1 or numbers == [1, 1])
+    numbers = clip_of(*bounds) if len(bounds) == 2 else None
+    return numbers is not None and min(numbers) > 0 and max(numbers) < 10
 
 
 def _is_column(value: object) -> bool:

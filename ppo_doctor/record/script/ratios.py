@@ -44,7 +44,7 @@ def of_graph(graph: LossGraph, fallback: Stack) -> list[RatioSeen]:
 def _keeper(seen: RatioSeen) -> Any:  # noqa: ANN401
     def keep(_: object, gradients: tuple[Tensor, ...]) -> None:
         seen.gradient = gradients[0].detach() if gradients[0] is not None else None
-        if None not in (seen.gradient, seen.nodes.factor) and seen.nodes.mixed:
+        if seen.nodes.mixed and seen.gradient is not None and seen.nodes.factor is not None:
             seen.gradient = seen.gradient * seen.nodes.factor
 
     return keep

@@ -48,6 +48,11 @@ def of_sequences_per_token(new, old, row, mask, **_):
 LOSSES = {
     "exp of a difference": lambda new, old, adv, **_: clipped((new - old).exp(), adv).mean(),
     "torch.exp, in two lines": lambda new, old, adv, **_: clipped(torch.exp(torch.sub(new, old)), adv).mean(),
+    "tensors as bounds": lambda new, old, adv, **_: (
+        -torch.stack([(r := (new - old).exp()) * adv, r.clamp(torch.tensor(0.8), torch.tensor(1.2)) * adv]).amin(0)
+    ).mean(),
+    "negative difference": lambda new, old, adv, **_: clipped((-(old - new)).exp(), adv).mean(),
+    "product of ratios": lambda new, old, row, **_: clipped((new - old).exp().prod(-1), row[:, 0]).mean(),
     "quotient": lambda new, old, adv, **_: clipped(new.exp() / old.exp(), adv).mean(),
     "bounded difference": lambda new, old, adv, **_: clipped((new - old).clamp(-20, 20).exp(), adv).mean(),
     "negative advantages, max": lambda new, old, adv, **_: torch.max(

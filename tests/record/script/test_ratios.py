@@ -6,7 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the group real-sb3 is not installed")
 
-from tests.record.script.training import observed  # noqa: E402 - needs torch
+from ppo_doctor.record.script.ratios import sign_changes  # noqa: E402 - needs torch
+from tests.record.script.training import observed  # noqa: E402
 
 LENGTH = 4
 
@@ -45,6 +46,65 @@ def test_negated_advantages_and_an_inverted_ratio_are_told_apart(session, batch)
     assert (doubled.sign, doubled.pull > 0.9) == (-1, True)
     inverted = seen(session, -((old - theta * 1.0).exp() * adv).mean())
     assert inverted.pull == pytest.approx(-1, abs=0.5)
+
+
+def test_signs_are_counted_back_to_what_the_advantages_were_computed_from(session):
+    returns, values = -torch.randn(8), torch.randn(8)
+    advantages = -(returns - values)
+    normalised = (advantages - advantages.mean()) / advantages.std()
+    chain = session.operations.chain(normalised)
+    assert sign_changes(chain) == 1
+
+
+#: Surrogates of a ratio and advantages, with whether each takes the larger gain.
+CHOICES = {
+    "stack": (lambda r, c, a: torch.stack([r * a, c * a]).min(0)[0], False),
+    "stack of the larger": (lambda r, c, a: torch.stack([r * a, c * a], -1).max(-1).values, True),
+    "where": (lambda r, c, a: torch.where(r * a < c * a, r * a, c * a), False),
+    "where of the larger": (lambda r, c, a: torch.where(r * a > c * a, r * a, c * a), True),
+    "relu": (lambda r, _, a: r * a - a.relu() * (r - 1.2).relu() - (-a).relu() * (0.8 - r).relu(), False),
+    "relu of the larger": (lambda r, _, a: r * a + (-a).relu() * (r - 1.2).relu() + a.relu() * (0.8 - r).relu(), True),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_the_gradient_shows_which_gain_the_surrogate_takes(session, name):
+    choose, larger = CHOICES[name]
+    torch.manual_seed(0)
+    theta, old, adv = torch.randn(64, requires_grad=True), torch.randn(64), torch.randn(64)
+    ratio = (theta * 1.0 - old).exp()
+    clipped = torch.where(ratio > 1.2, torch.full_like(ratio, 1.2), torch.where(ratio < 0.8, 0.8, ratio))
+    assert seen(session, -choose(ratio, clipped, adv).mean()).takes_larger is larger
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_cost_with_the_same_ratio_does_not_hide_the_sign(session, sign):
+    torch.manual_seed(0)
+    theta, old = torch.randn(64, requires_grad=True), torch.randn(64)
+    adv, cost = torch.randn(64), torch.randn(64)
+    ratio = (theta * 1.0 - old).exp()
+    gain = torch.min(ratio * adv, ratio.clamp(0.8, 1.2) * adv)
+    assert seen(session, 5 * (ratio * cost).mean() - sign * gain.mean()).pull * sign > 0.9
+
+
+def test_the_old_log_probs_of_a_ratio_with_a_stopped_gradient_are_not_the_new(session):
+    theta, adv = torch.randn(8, 4, requires_grad=True), torch.randn(8, 1)
+    new, old = theta * 1.0, theta.detach() + 0.1
+    of_sequences = (new - old).mean(-1, keepdim=True).detach()
+    ratio = (new - new.detach() + of_sequences).exp()
+    loss = -torch.min(ratio * adv, ratio.clamp(0.8, 1.2) * adv).mean()
+    assert not seen(session, loss).same_memory
+
+
+def test_a_clipped_weight_without_a_gradient_is_no_lost_ratio(session):
+    theta, old, adv = torch.randn(8, requires_grad=True), torch.randn(8), torch.randn(8)
+    new = theta * 1.0
+    weight = (new.detach() - old).exp().clamp(0.8, 1.2)
+    (-(adv * weight * new).mean()).backward()
+    assert not session.step.dead_clamps
+    clipped = (new.detach() - old).exp().clamp(0.8, 1.2)
+    ((theta * 2).mean() - (clipped * adv).mean()).backward()
+    assert session.step.dead_clamps
 
 
 def test_padding_does_not_count(session, batch):

@@ -104,7 +104,8 @@ def _add_loss_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     lines.add("advantages_off_prompts", next((each.computed[1] for each in ratios if each.computed), None), "computed")
     flattened = next((stack for name, stack in made_by if name in FLATTENING), None)
     lines.add("advantages_transposed", flattened or indexed(made_by) or product)
-    lines.add("surrogate_broadcast", next((each.column for each in ratios if each.column), product))
+    lines.add("surrogate_broadcast", next((each.column for each in ratios if each.column), None))
+    lines.add("surrogate_broadcast", product, "used")
     lines.add("clip_bounds_swapped", _clamp(seen))
 
 
