@@ -1,4 +1,4 @@
-"""Find the places in the batch that the samples of a minibatch were taken from."""
+"""Tell the samples of a minibatch apart: by the places in the batch that they were taken from, or by their values."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from ppo_doctor.record.script.places import Stack
 Tensor = Any
 Array = np.ndarray[Any, np.dtype[Any]]
 
+#: Most coordinates of an input by which samples are told apart, and most samples of one call.
+COORDINATES, MOST_ROWS = 64, 1 << 15
+_COEFFICIENTS = np.random.default_rng(20171).integers(1, 2**62, COORDINATES, dtype=np.int64) | 1
 #: Operations that may change the order of values.
 _REORDERING = frozenset(("flip", "roll", "sort", "transpose", "permute", "t", "swapaxes", "gather", "take"))
 #: Operations that take values from one tensor by another.
@@ -126,3 +129,19 @@ def _whole_numbers(value: object) -> Array | None:
     if isinstance(value, np.ndarray) and value.dtype.kind == "i":
         return value.astype(np.int64)
     return None
+
+
+def rows_of(data: Tensor, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return one number per sample of an input; equal samples have equal numbers."""
+    with torch.no_grad():
+        if name == "embedding":
+            flat = data.reshape(data.shape[0] if data.dim() > 1 else 1, -1)
+        elif name.startswith("conv") and data.dim() > 2:
+            flat = data.reshape(data.shape[0], -1)
+        else:
+            flat = data.reshape(-1, data.shape[-1]) if data.dim() > 1 else data.reshape(1, -1)
+        flat = flat[:MOST_ROWS, :: max(1, -(-flat.shape[1] // COORDINATES))].detach().cpu()
+        floating = flat.is_floating_point()
+        numbers = flat.float().contiguous().numpy().view(np.int32) if floating else flat.numpy()
+    rows: np.ndarray[Any, np.dtype[np.int64]] = (numbers.astype(np.int64) * _COEFFICIENTS[: numbers.shape[1]]).sum(1)
+    return rows

@@ -28,6 +28,8 @@ FEWEST = 16
 SAME_ORDER, SPREAD = 0.95, 1e-3
 #: Distance from which a rollout's inputs are distributed otherwise than a batch; bootstrap values add some to its own.
 APART = 0.03
+#: Largest |ratio - 1| of the first minibatch that may be rounding.
+AWAY = 1e-3
 #: Smallest batch whose order is looked at, and correlations of what belongs to other samples and to the same.
 LEAST_BATCH, UNRELATED, RELATED = 64, 0.4, 0.8
 #: How many times the samples of a minibatch a rollout has at least if it is not one minibatch.
@@ -36,10 +38,11 @@ WHOLE = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What an update trained on: inputs, each with how often, and the value targets."""
+    """What an update trained on: inputs, each with how often, and the value targets; whether the weights moved."""
 
     inputs: Mapping[int, int] = field(default_factory=dict)
     targets: frozenset[int] = frozenset()
+    moved: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,8 @@ class UpdateSeen:
         """Return what the update trained on."""
         rows = [row for step in self.steps for row in self.rows(step, graded=True).tolist()]
         targets = (each.tolist() for step in self.steps for each in step.targets)
-        return Batch(Counter(rows), frozenset(chain.from_iterable(targets)))
+        moved = bool(self.moved.get("update_norm"))
+        return Batch(Counter(rows), frozenset(chain.from_iterable(targets)), moved)
 
     def rollout_rows(self) -> frozenset[int]:
         """Return the inputs of the passes without gradients before the first step."""
@@ -224,9 +228,9 @@ def _of_steps(seen: UpdateSeen) -> dict[str, float]:
     if after:
         numbers["clip_after_step"] = sum(after) / len(after)
     gaps = [step.reference_gap for step in steps[:1] if step.reference_gap is not None]
-    if gaps and seen.number > 1:
+    if gaps and seen.before.moved:
         numbers["reference_shared"] = float(max(gaps) <= ONE)
-    elif seen.number > 1 and seen.alias is not None and seen.alias.reference and steps[0].equal_at:
+    elif seen.before.moved and seen.alias is not None and seen.alias.reference and steps[0].equal_at:
         numbers["reference_shared"] = 1.0
     numbers["loop_left_early"] = float(seen.left is not None)
     numbers["gradients_left_over"] = _share(steps[1:], lambda s: s.leftover)
@@ -354,19 +358,23 @@ def _told_apart(seen: UpdateSeen) -> bool:
 def temperature(seen: UpdateSeen) -> tuple[float, Stack, int] | None:
     """Return the divisor of logits that only the passes without gradients have, its line and the number of classes.
 
-    It is 1 where both have the same.
+    It is the inverse of one that only training has where the first ratios are away from 1, and 1 where both are alike.
     """
-    inside = {key for step in seen.steps for key in step.divisors[True]}
-    outside = {key: place for step in seen.steps for key, place in step.divisors[False].items()}
+    sides = [
+        {key: place for step in seen.steps for key, place in step.divisors[graded].items()} for graded in (False, True)
+    ]
     sizes = {size for step in seen.steps for each in step.ratios for size in (step.logits,) if size}
     only = [
-        (divisor, place, size)
-        for (size, divisor), place in outside.items()
-        if (size, divisor) not in inside and size in sizes
+        [(divisor, place, size) for (size, divisor), place in side.items() if (size, divisor) not in other]
+        for side, other in (sides, sides[::-1])
     ]
-    if not only:
-        return (1.0, (), 0) if outside or inside else None
-    return only[0]
+    outside, inside = ([each for each in side if each[2] in sizes] for side in only)
+    if outside:
+        return outside[0]
+    first = [each.largest for each in seen.steps[0].ratios if each.largest is not None]
+    if inside and seen.steps[0].sampled and max(first, default=0.0) > AWAY:
+        return 1 / inside[0][0], *inside[0][1:]
+    return (1.0, (), 0) if any(sides) else None
 
 
 def _epoch_starts(seen: UpdateSeen) -> list[int]:

@@ -16,9 +16,10 @@ from torch.overrides import TorchFunctionMode
 
 from ppo_doctor.record.script import normalised
 from ppo_doctor.record.script.graph import MOST_NODES, leaves
-from ppo_doctor.record.script.indices import Made, taken_from
+from ppo_doctor.record.script.indices import Made, rows_of, taken_from
 from ppo_doctor.record.script.odd_values import OddValues, flat, readable
 from ppo_doctor.record.script.operation_names import (
+    CASTING,
     CLAMP,
     DETACH,
     DIVIDE,
@@ -33,6 +34,7 @@ from ppo_doctor.record.script.operation_names import (
     NOT_KEPT,
     PARTING,
     SAMPLING,
+    SCALE,
     SHAPING,
     SUBTRACT,
 )
@@ -45,17 +47,19 @@ if TYPE_CHECKING:
 
 Tensor = Any
 
-#: Most coordinates of an input by which samples are told apart, and most samples of one call.
-COORDINATES, MOST_ROWS = 64, 1 << 15
 #: Largest input of a layer that is remembered while it is unknown by which layer data enter.
 MOST_UNKNOWN = 1 << 16
 #: Into how many parts the memory is divided: the latest values, the steps to a minibatch, the sides of differences.
 SHARES = 4
+#: Digits after the point by which divisors are compared.
+DIGITS = 9
 #: Lines of a step that normalise logits that are kept.
 MOST_SCORED = 64
 #: Entries after which dead references are dropped.
 MOST_KNOWN = 20_000
-_COEFFICIENTS = np.random.default_rng(20171).integers(1, 2**62, COORDINATES, dtype=np.int64) | 1
+SHORT = (torch.bfloat16, torch.float16)
+#: Reads the attribute `data` of a tensor, which detaches it.
+DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined, unused-ignore]
 
 
 class OperationMode(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
@@ -68,7 +72,7 @@ class OperationMode(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         """Run an operation and show it to the observer."""
         result = func(*args, **kwargs) if kwargs else func(*args)
-        if self._session.observing and getattr(func, "__name__", "") not in IGNORED:
+        if self._session.observing and (getattr(func, "__name__", "") not in IGNORED or func == DATA):
             self._session.operation(func, args, kwargs or {}, result)
         return result
 
@@ -87,8 +91,6 @@ class Operations:
         self._budget = session.options.memory // SHARES
         #: memory of columns → the line that made them columns
         self._columns: dict[int, Stack] = {}
-        #: parameter → how many optimizers there were, and the line, when it was initialised
-        self.initialised: dict[int, tuple[int, Stack]] = {}
         #: frozen parameter → the line that froze it
         self.frozen_by: dict[int, Stack] = {}
         #: the latest line that unfroze a parameter
@@ -126,7 +128,7 @@ class Operations:
 
     def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:  # noqa: ANN401
         """Note one operation."""
-        name = getattr(func, "__name__", "")
+        name = "detach" if func == DATA else getattr(func, "__name__", "")
         if peek_interpreter_stack() is not None:
             return
         if name == "__set__":
@@ -141,14 +143,14 @@ class Operations:
             self._enters(name, args, kwargs, graded)
         elif name in SAMPLING and (fed or not graded):
             self._sampled()
-        elif name in DIVIDE and fed:
-            self._divided(args, tensor, graded)
+        elif fed and name in SCALE:
+            self._divided(name, args, tensor, graded)
         elif name in MODES:
             self._mode_of(name, args, kwargs, graded)
         elif name in NORMALISED and args and isinstance(args[0], torch.Tensor) and args[0].dim():
             self._normalised(args[0], graded)
-        if isinstance(args[0] if args else kwargs.get("tensor"), torch.nn.Parameter):
-            self._parameter(name, args, kwargs, tensor, graded)
+        if args and isinstance(args[0], torch.nn.Parameter):
+            self._parameter(name, args, kwargs, tensor)
         if args and _is_column(tensor) and not tensor.requires_grad:
             self._shaped(name, args, tensor)
         if fed:
@@ -170,19 +172,12 @@ class Operations:
         elif tensor.data_ptr() != args[0].data_ptr():
             self._columns.pop(tensor.data_ptr(), None)
 
-    def _parameter(
-        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor, graded: bool
-    ) -> None:
-        """Note what happens to a parameter: initialised, frozen, or cast to a short format."""
-        subject = args[0] if args else kwargs.get("tensor")  # functions of torch.nn.init are told by name
+    def _parameter(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> None:
+        """Note what happens to a parameter: frozen, or cast to a short format."""
         if name == "requires_grad_":
-            self._frozen(subject, kwargs.get("requires_grad", args[1] if len(args) > 1 else True))
-        elif name == "to" and result.dtype in (torch.bfloat16, torch.float16):
-            if self._session.places.own(self.cast_at) is None:
-                self.cast_at = self._stack()
-        elif name.endswith("_") and not (graded and args) and id(subject) not in self.initialised:
-            stack = self._session.places.stack(sys._getframe(2), DEEP)
-            self.initialised[id(subject)] = (len(self._session.policy.optimizers()), stack)
+            self._frozen(args[0], kwargs.get("requires_grad", args[1] if len(args) > 1 else True))
+        elif name in CASTING and result.dtype in SHORT:
+            self._cast()
 
     def _frozen(self, parameter: Tensor, trained: object) -> None:
         """Note the line that froze or unfroze a parameter."""
@@ -278,7 +273,7 @@ class Operations:
         elif weight not in self.entries and self.from_network(data) and (self.entries or data.numel() > MOST_UNKNOWN):
             return
         stack = self._session.places.stack(sys._getframe(3))
-        rows = _rows(data, name)
+        rows = rows_of(data, name)
         history = self.history(data) if graded else []
         chosen, batch, taken = taken_from(history, data, len(rows))
         taken = taken or (indexed([(each.name, each.stack) for each in history]) or stack if graded else ())
@@ -325,18 +320,19 @@ class Operations:
                 step.scored.append((step.logits, self._stack()))
         elif self._scaled is not None and len(step.scaled) < MOST_SCORED:
             scaled = self._scaled()
-            if scaled is not None and scaled.data_ptr() == logits.data_ptr():
+            if scaled is not None and (scaled is logits._base or scaled.data_ptr() == logits.data_ptr()):
                 step.scaled.update(self._stack())
 
-    def _divided(self, args: tuple[Any, ...], result: Tensor, graded: bool) -> None:
-        """Note a division of logits by a number, as a temperature does."""
+    def _divided(self, name: str, args: tuple[Any, ...], result: Tensor, graded: bool) -> None:
+        """Note a division of logits by a number, or a product with its inverse, as a temperature does."""
         if len(args) < 2 or not isinstance(args[0], torch.Tensor) or args[0].dim() == 0:
             return
         divisor = args[1]
         if isinstance(divisor, torch.Tensor) and divisor.dim() == 0 and not divisor.requires_grad:
             divisor = float(divisor)
         if isinstance(divisor, int | float) and not isinstance(divisor, bool) and divisor not in (0, 1):
-            self._session.step.divisors[graded].setdefault((args[0].shape[-1], float(divisor)), self._stack())
+            divisor = round(1 / divisor if name in MULTIPLY else float(divisor), DIGITS)
+            self._session.step.divisors[graded].setdefault((args[0].shape[-1], divisor), self._stack())
             self._scaled = weakref.ref(result)
 
     def frozen_share(self) -> float | None:
@@ -353,6 +349,13 @@ class Operations:
     def _property(self, func: Any, args: tuple[Any, ...]) -> None:  # noqa: ANN401
         if func == torch.Tensor.requires_grad.__set__ and len(args) > 1:  # type: ignore[attr-defined, unused-ignore]
             self._frozen(args[0], args[1])
+        elif func == torch.Tensor.data.__set__ and isinstance(args[0], torch.nn.Parameter) and args[1].dtype in SHORT:  # type: ignore[attr-defined, unused-ignore]
+            self._cast()
+
+    def _cast(self) -> None:
+        """Note the line that gave a parameter a short format, preferably one of the user."""
+        if self._session.places.own(self.cast_at) is None:
+            self.cast_at = self._session.places.stack(sys._getframe(3))
 
     def _value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, graded: bool) -> None:  # noqa: ANN401
         """Note a floating-point result: where it was computed, and whether it is the first that is not a number."""
@@ -385,7 +388,7 @@ class Operations:
             total = float(tensor.detach().sum() if numbers is None else np.dot(numbers, numbers))
             if not math.isfinite(total):
                 stack = stack or self._session.places.stack(sys._getframe(2))
-                self.odd.see_not_finite(name, args, tensor, total, stack)
+                self.odd.see_not_finite(name, args, tensor, total, stack, self._session.steps)
         elif self.odd.any_infinite:
             self.odd.see_passed_on(args, tensor)
 
@@ -482,19 +485,3 @@ def _bytes(value: Any) -> int:  # noqa: ANN401
     if isinstance(value, torch.Tensor) and readable(value):
         return int((value._base if value._is_view() else value).nbytes)
     return 0
-
-
-def _rows(data: Tensor, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return one number per sample of an input; equal samples have equal numbers."""
-    with torch.no_grad():
-        if name == "embedding":
-            flat = data.reshape(data.shape[0] if data.dim() > 1 else 1, -1)
-        elif name.startswith("conv") and data.dim() > 2:
-            flat = data.reshape(data.shape[0], -1)
-        else:
-            flat = data.reshape(-1, data.shape[-1]) if data.dim() > 1 else data.reshape(1, -1)
-        flat = flat[:MOST_ROWS, :: max(1, -(-flat.shape[1] // COORDINATES))].detach().cpu()
-        floating = flat.is_floating_point()
-        numbers = flat.float().contiguous().numpy().view(np.int32) if floating else flat.numpy()
-    rows: np.ndarray[Any, np.dtype[np.int64]] = (numbers.astype(np.int64) * _COEFFICIENTS[: numbers.shape[1]]).sum(1)
-    return rows

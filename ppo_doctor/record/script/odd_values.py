@@ -27,6 +27,8 @@ class OddValues:
         #: where the first value that is not a number came from, and the infinite ones of which it is made
         self.not_finite: Stack = ()
         self.infinite: Stack = ()
+        #: the count of optimizer steps at which it was seen, -1 if it was not
+        self.step = -1
         #: whether it is the standard deviation of a single value
         self.of_one = False
         #: memory of infinite values of this step → where they came from
@@ -49,14 +51,19 @@ class OddValues:
         if mean and not step.zeroed and result.numel() > 1 and not result.any():
             step.zeroed, step.zeroed_alone = stack, pair[0].numel() == pair[1].numel()
 
-    def see_not_finite(self, name: str, args: tuple[Any, ...], result: Tensor, total: float, stack: Stack) -> None:
-        """Note a result whose sum is not finite, which may also be so where infinities meet."""
+    def see_not_finite(
+        self, name: str, args: tuple[Any, ...], result: Tensor, total: float, stack: Stack, step: int
+    ) -> None:
+        """Note a result whose sum is not finite, which may also be so where infinities meet.
+
+        What has such values from outside torch is noted at its first operation.
+        """
         inputs = [each for each in flat(args) if isinstance(each, torch.Tensor) and readable(each)]
         source = self._source(inputs)
         if not math.isnan(total) or not has_nan(result):
             self._infinite[result.data_ptr()] = source or stack
-        elif not any(map(has_nan, inputs)):
-            self.not_finite, self.infinite = stack, source
+        elif not self.not_finite:
+            self.not_finite, self.infinite, self.step = stack, source, step
             finite = all(bool(torch.isfinite(each.detach()).all()) for each in inputs)
             self.of_one = name in ("std", "var") and finite
 

@@ -44,7 +44,8 @@ KEEP_FINITE = PASSED_ON | frozenset(
 )  # fmt: skip
 SUBTRACT = frozenset(("sub", "__sub__", "__rsub__", "rsub", "subtract"))
 DIVIDE = frozenset(("div", "__truediv__", "true_divide", "divide", "div_", "__itruediv__", "__div__"))
-MULTIPLY = frozenset(("mul", "__mul__", "__rmul__", "multiply"))
+MULTIPLY = frozenset(("mul", "__mul__", "__rmul__", "multiply", "mul_", "__imul__"))
+SCALE = DIVIDE | MULTIPLY
 NEGATE = frozenset(("neg", "__neg__", "negative"))
 CLAMP = frozenset(("clamp", "clip"))
 INDEXING = frozenset(("__getitem__", "index_select", "split", "chunk", "gather", "take", "unbind", "narrow"))
@@ -53,3 +54,4 @@ MODES = frozenset(("dropout", "batch_norm", "feature_dropout", "alpha_dropout"))
 SHAPING = frozenset(("reshape", "view", "unsqueeze", "__getitem__"))
 NORMALISED = frozenset(("log_softmax", "softmax", "logsumexp", "cross_entropy"))
 DETACH = frozenset(("detach", "detach_"))
+CASTING = frozenset(("to", "type", "bfloat16", "half"))

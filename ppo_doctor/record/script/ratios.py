@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from ppo_doctor.record import measures
-from ppo_doctor.record.script.graph import LossGraph, RatioNodes, cuts, kind, leaves, saved, stack_of
+from ppo_doctor.record.script.graph import LossGraph, RatioNodes, cuts, kind, leaves, saved, squared, stack_of
 from ppo_doctor.record.script.mode import Operations, sign_changes
 from ppo_doctor.record.script.places import Stack
-from ppo_doctor.record.script.ring import numbers_of
+from ppo_doctor.record.script.ring import Ring, numbers_of
 from ppo_doctor.record.script.steps import RatioSeen, Step
 from ppo_doctor.record.weights import same_memory
 
@@ -154,7 +154,7 @@ def _per_sample(values: Tensor) -> Any:  # noqa: ANN401
     return flat.cpu().numpy().copy() if 1 < flat.numel() <= 1 << 15 else None
 
 
-def note_reference(graph: LossGraph, found: list[RatioSeen], step: Step) -> None:
+def note_reference(graph: LossGraph, found: list[RatioSeen], step: Step, ring: Ring) -> None:
     """Note how far the log-probs of a reference model, in a KL term, are from the old log-probs at most."""
     for node in graph.divergences([each.nodes for each in found]):
         operands = node.metadata.get("operands")
@@ -167,6 +167,9 @@ def note_reference(graph: LossGraph, found: list[RatioSeen], step: Step) -> None
                 gap = float((reference.float() - old.float()).abs().max())
                 step.reference_gap = max(gap, step.reference_gap or 0.0)
                 step.reference_place = stack_of(node)
+                if gap <= ONE and not step.reference_made:
+                    origin = ring.origin(reference, latest=True)
+                    step.reference_made = origin.stack if origin is not None else ()
 
 
 def values_of(graph: LossGraph, found: list[RatioSeen], step: Step) -> None:
@@ -215,10 +218,9 @@ def _error_sides(node: Any) -> tuple[Tensor, Tensor] | None:  # noqa: ANN401
     if kind(node) in ("MseLoss", "SmoothL1Loss", "HuberLoss"):
         sides = saved(node, "_saved_self"), saved(node, "_saved_target")
         return None if None in sides else sides
-    if kind(node) == "Pow" and node.next_functions[0][0] is not None and kind(node.next_functions[0][0]) == "Sub":
-        operands = node.next_functions[0][0].metadata.get("operands")
-        return None if operands is None else operands[:2] if operands[2] else operands[1::-1]
-    return None
+    error = squared(node)
+    operands = error.metadata.get("operands") if error is not None else None
+    return None if operands is None else operands[:2] if operands[2] else operands[1::-1]
 
 
 #: Operations with an infinite derivative at 0, and the saved value that is 0 there.

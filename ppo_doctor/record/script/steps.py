@@ -85,9 +85,11 @@ class Step:
     reached: bool = False
     #: an operation whose derivative is infinite at a value of this minibatch
     steep: Stack = ()
-    #: largest distance between the log-probs of a reference model and the old ones, and the line that subtracts them
+    #: largest distance between the log-probs of a reference model and the old ones, and the lines that subtract them
+    #: and, where they are equal, computed those of the reference
     reference_gap: float | None = None
     reference_place: Stack = ()
+    reference_made: Stack = ()
     #: where results of networks without gradients were subtracted that are all equal
     equal_at: Stack = ()
     dropout: Counter[bool] = field(default_factory=Counter)

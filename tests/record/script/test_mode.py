@@ -8,7 +8,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="the group real-sb3 is not installed")
 from torch.nn import functional as F  # noqa: E402, N812
 
-from ppo_doctor.record.script.mode import COORDINATES, indexed, sign_changes  # noqa: E402
+from ppo_doctor.record.script.indices import COORDINATES  # noqa: E402
+from ppo_doctor.record.script.mode import indexed, sign_changes  # noqa: E402
 
 
 @pytest.fixture
