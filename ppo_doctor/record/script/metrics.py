@@ -371,10 +371,14 @@ def temperature(seen: UpdateSeen) -> tuple[float, Stack, int] | None:
     outside, inside = ([each for each in side if each[2] in sizes] for side in only)
     if outside:
         return outside[0]
-    first = [each.largest for each in seen.steps[0].ratios if each.largest is not None]
-    if inside and seen.steps[0].sampled and max(first, default=0.0) > AWAY:
+    if inside and seen.steps[0].sampled and starts_away(seen):
         return 1 / inside[0][0], *inside[0][1:]
     return (1.0, (), 0) if any(sides) else None
+
+
+def starts_away(seen: UpdateSeen) -> bool:
+    """Return whether the first ratios of an update are not 1."""
+    return any(each.largest is not None and each.largest > AWAY for each in seen.steps[0].ratios)
 
 
 def _epoch_starts(seen: UpdateSeen) -> list[int]:

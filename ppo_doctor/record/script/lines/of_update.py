@@ -189,7 +189,9 @@ def _add_step_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     lines.add("reference_shared", assigned(seen, session), "set")
     loads = [stack for step in steps for name, stack in step.events if name == "load_state_dict"]
     lines.add("reference_shared", next(iter(loads), None), "changed")
-    lines.add("reference_shared", next((s.reference_made for s in steps if s.reference_made), None), "computed")
+    made = next((s.reference_made for s in steps if s.reference_made), ())
+    old = next((each.origin.stack for each in seen.ratios() if each.origin is not None), ())
+    lines.add("reference_shared", session.places.apart(made, old) if made else None, "computed")
     lines.add("reference_shared", next((s.reference_place for s in steps if s.reference_place), None))
     lines.add("reference_shared", steps[0].equal_at or None)
     lines.add("value_target_with_gradient", next((s.value_target for s in steps if s.value_target), None))

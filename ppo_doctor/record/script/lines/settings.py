@@ -121,7 +121,7 @@ def _add_cut_off(lines: Lines, names: tuple[str, ...], stack: Stack, session: Se
 def _turned_off(seen: UpdateSeen, weights: Collection[int], session: Session) -> Place | None:
     """Return the block or the decorator without gradients in which training passes ran, or what they use was made."""
     places = session.places
-    steps = seen.steps[1:] or seen.steps  # without the rollout
+    steps = [step for step in seen.steps if not step.sampled] or seen.steps  # without the rollout
     entered = [each.place for step in steps for each in step.inputs if not each.graded and each.weight in weights]
     passes = (Place(code.co_filename, line, code.co_name) for stack in entered[-1:] for code, line in stack)
     around = (without_gradient_at(each) for each in passes if places.is_own(each.file))
