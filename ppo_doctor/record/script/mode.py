@@ -38,7 +38,7 @@ from ppo_doctor.record.script.operation_names import (
     SHAPING,
     SUBTRACT,
 )
-from ppo_doctor.record.script.places import DEEP, Stack
+from ppo_doctor.record.script.places import DEEP, Stack, meets
 from ppo_doctor.record.script.ring import LARGEST, numbers_of
 from ppo_doctor.record.script.steps import Inputs
 
@@ -421,12 +421,21 @@ class Operations:
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, stack: Stack
     ) -> None:
         if name in CLAMP and tensor.dim() and _clips_a_ratio(args, kwargs):
-            self._session.step.dead_clamps.append(stack)
+            step = self._session.step
+            step.dead_clamps.append(stack)
+            step.dead_made = step.dead_made or self._made_before(args[0], stack)
         if name in DETACH and isinstance(args[0], torch.Tensor) and args[0].grad_fn is not None:
             if stack not in self.detached:
                 self.detached[stack] = leaves(args[0].grad_fn, MOST_NODES)
             self._cut[id(tensor)] = weakref.ref(tensor), stack
         self._keep(name, args, tensor, stack)
+
+    def _made_before(self, ratio: Tensor, stack: Stack) -> Stack:
+        """Return the frames that last computed a side of a ratio, the one nearer to the line that uses it."""
+        sides = next((each.args[:2] for each in self.history(ratio) if each.name in SUBTRACT | DIVIDE), ())
+        found = (self._session.ring.origin(each, latest=True) for each in sides if isinstance(each, torch.Tensor))
+        stacks = [each.stack for each in found if each is not None]
+        return max(stacks, key=lambda each: len(each) - meets(each, stack), default=())
 
     def _keep(self, name: str, args: tuple[Any, ...], tensor: Tensor, stack: Stack) -> None:
         """Remember what made a tensor, so that it can be followed back to stored data."""

@@ -174,7 +174,10 @@ def note_reference(graph: LossGraph, found: list[RatioSeen], step: Step, ring: R
 
 def values_of(graph: LossGraph, found: list[RatioSeen], step: Step) -> None:
     """Note value targets, those with a gradient, and squared errors whose sides were broadcast against each other."""
+    policy = set().union(*(leaves(each.nodes.ratio) for each in found))
     for error, _, target in graph.squared_differences():
+        if found and leaves(error) <= policy:  # of outputs of the policy, as a penalty on its changes
+            continue
         step.value_target_graded = True
         step.value_target = stack_of(target) or stack_of(error)
     for node in graph.nodes:

@@ -77,6 +77,8 @@ class Step:
     #: clamps of a ratio: with and without gradient
     clamps: list[tuple[Any, Stack]] = field(default_factory=list)
     dead_clamps: list[Stack] = field(default_factory=list)
+    #: what computed the log-probs of a ratio without gradient
+    dead_made: Stack = ()
     unused_clamps: list[Stack] = field(default_factory=list)
     #: "clip", "backward", "load_state_dict" in order, with their lines
     events: list[tuple[str, Stack]] = field(default_factory=list)

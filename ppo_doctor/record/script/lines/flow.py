@@ -170,8 +170,8 @@ def without_gradient_at(place: Place) -> Place | None:
 
 
 def made_without_gradient(spot: Spot, files: Sequence[str]) -> list[Place]:
-    """Return the decorators and blocks without gradients of what a statement uses."""
-    used = list(_upstream(spot, files))
+    """Return the decorators and blocks without gradients of what a statement uses from its function."""
+    used = [each for each in _upstream(spot, files) if each.scope is spot.scope]
     trees = [(file, tree) for file in files if (tree := parsed(file)) is not None]
     functions = ((file, each) for file, tree in trees for each in ast.walk(tree) if isinstance(each, _FUNCTIONS))
     decorated = {

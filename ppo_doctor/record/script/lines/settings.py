@@ -21,7 +21,7 @@ from ppo_doctor.record.script.lines.sources import (
     used_as,
 )
 from ppo_doctor.record.script.metrics import UpdateSeen
-from ppo_doctor.record.script.places import Place, Stack
+from ppo_doctor.record.script.places import Place, Stack, meets
 
 if TYPE_CHECKING:
     from ppo_doctor.record.script.lines.of_update import Lines
@@ -123,9 +123,11 @@ def _turned_off(seen: UpdateSeen, weights: Collection[int], session: Session) ->
     places = session.places
     steps = [step for step in seen.steps if not step.sampled] or seen.steps  # without the rollout
     entered = [each.place for step in steps for each in step.inputs if not each.graded and each.weight in weights]
-    passes = (Place(code.co_filename, line, code.co_name) for stack in entered[-1:] for code, line in stack)
+    dead = next((step for step in seen.steps if step.dead_clamps), None)
+    made = dead.dead_made[: meets(dead.dead_made, dead.dead_clamps[0])] if dead is not None else ()
+    passes = (Place(code.co_filename, n, code.co_name) for stack in (*entered[-1:], made) for code, n in stack)
     around = (without_gradient_at(each) for each in passes if places.is_own(each.file))
-    acting = next((place for step in seen.steps for place in step.dead_clamps), session.operations.fed_at)
+    acting = dead.dead_clamps[0] if dead is not None else session.operations.fed_at
     spots = (spot_of(acting[n:]) for n, (code, _) in enumerate(acting) if places.is_own(code.co_filename))
     used = (made_without_gradient(spot, session.own_files()) for spot in spots if spot is not None)
     return next((each for each in chain(around, *used) if each is not None), None)
