@@ -27,7 +27,9 @@ class OddValues:
         #: where the first value that is not a number came from, and the infinite ones of which it is made
         self.not_finite: Stack = ()
         self.infinite: Stack = ()
-        #: the count of optimizer steps at which it was seen, -1 if it was not
+        #: the first operation on values that are no numbers and were not seen before, from outside torch or a gradient
+        self.arrived: Stack = ()
+        #: the count of optimizer steps at which either was seen, -1 if neither was
         self.step = -1
         #: whether it is the standard deviation of a single value
         self.of_one = False
@@ -54,15 +56,15 @@ class OddValues:
     def see_not_finite(
         self, name: str, args: tuple[Any, ...], result: Tensor, total: float, stack: Stack, step: int
     ) -> None:
-        """Note a result whose sum is not finite, which may also be so where infinities meet.
-
-        What has such values from outside torch is noted at its first operation.
-        """
+        """Note a result whose sum is not finite, which may also be so where infinities meet."""
         inputs = [each for each in flat(args) if isinstance(each, torch.Tensor) and readable(each)]
         source = self._source(inputs)
         if not math.isnan(total) or not has_nan(result):
             self._infinite[result.data_ptr()] = source or stack
-        elif not self.not_finite:
+        elif any(map(has_nan, inputs)):
+            self.arrived = self.arrived or stack
+            self.step = step if self.step < 0 else self.step
+        else:
             self.not_finite, self.infinite, self.step = stack, source, step
             finite = all(bool(torch.isfinite(each.detach()).all()) for each in inputs)
             self.of_one = name in ("std", "var") and finite

@@ -62,4 +62,4 @@ def test_no_numbers_from_outside_are_noted_at_their_first_operation():
     odd = OddValues()
     given = torch.tensor([torch.nan])
     odd.see_not_finite("mul", (given, 2), given * 2, torch.nan, FIRST, 7)
-    assert (odd.not_finite, odd.step) == (FIRST, 7)
+    assert (odd.not_finite, odd.arrived, odd.step) == ((), FIRST, 7)

@@ -93,8 +93,9 @@ def broken_places(session: Session) -> dict[str, tuple[Place, ...]]:
 
 
 def _add_not_finite(lines: Lines, session: Session) -> None:
-    lines.add(_BROKEN, session.operations.odd.not_finite or None)
-    lines.add(_BROKEN, session.operations.odd.infinite or None, "computed")
+    odd = session.operations.odd
+    lines.add(_BROKEN, odd.not_finite or odd.arrived or None)
+    lines.add(_BROKEN, odd.infinite or None, "computed")
 
 
 def _add_loss_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
