@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ppo_doctor.record.script.lines.flow import factor_at, spot_of
 from ppo_doctor.record.script.lines.samples import new_stack
 from ppo_doctor.record.script.lines.sources import assigned_before, mentions, names_at, set_to
-from ppo_doctor.record.script.metrics import UpdateSeen, starts_away, temperature
+from ppo_doctor.record.script.metrics import UpdateSeen, temperature
 from ppo_doctor.record.script.places import Place, Stack
 
 if TYPE_CHECKING:
@@ -90,8 +90,9 @@ def _add_temperature(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     shared = set().union(*(step.scaled for step in seen.steps))
     apart = next((scored[n:] for n, frame in enumerate(scored) if frame not in shared), ())
     in_training = any(divisor[1] in step.divisors[True].values() for step in seen.steps)
-    if session.places.own(apart) is not None and starts_away(seen) and not in_training:
-        lines.add(names, apart, "scored")  # otherwise only the samples are drawn from others
+    scaled = any(size == divisor[2] for step in seen.steps for size, _ in step.divisors[True])
+    if session.places.own(apart) is not None and not scaled:
+        lines.add(names, apart, "scored")  # otherwise training divides too, by another number
     spot = spot_of(divisor[1]) if session.places.own(divisor[1]) is not None else None
     given = factor_at(spot) if spot is not None else None
     lines.add(names, given.place() if given is not None else None, "set")
