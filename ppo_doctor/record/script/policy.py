@@ -119,9 +119,9 @@ class PolicyWeights:
 
     def orphaned(self) -> Stack:
         """Return the frames that built weights of the policy after an optimizer was made, none if none were."""
-        for key in self.weights:
-            _, optimizers, stack = self._built.get(key, (None, 0, ()))
-            if key not in self.held and optimizers and stack:
+        for key, weight in self.weights.items():
+            known, optimizers, stack = self._built.get(key, (None, 0, ()))
+            if key not in self.held and optimizers and known is not None and known() is weight:
                 return stack
         return ()
 
