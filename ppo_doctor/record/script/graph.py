@@ -48,6 +48,13 @@ def saved(node: Node, name: str) -> Any:  # noqa: ANN401 - a tensor or a number
         return None
 
 
+def squared(node: Node) -> Node:
+    """Return the difference that a node squares, as a power or as a product with itself, None if it does neither."""
+    inputs = [child for child, _ in node.next_functions]
+    square = kind(node) == "Pow" or (kind(node) == "Mul" and len(inputs) == 2 and inputs[0] is inputs[1])
+    return inputs[0] if square and inputs[0] is not None and kind(inputs[0]) == "Sub" else None
+
+
 def stack_of(node: Node) -> Stack:
     """Return the frames that made a node, none if it was not traced."""
     stack = node.metadata.get("stack", ()) if node is not None else ()
@@ -149,10 +156,8 @@ class LossGraph:
             if kind(node) in ("MseLoss", "SmoothL1Loss", "HuberLoss"):
                 sides = [side for side, _ in node.next_functions[:2]]
                 found.append((node, *sides))
-            elif kind(node) == "Pow" and node.next_functions[0][0] is not None:
-                inner = node.next_functions[0][0]
-                if kind(inner) == "Sub":
-                    found.append((inner, *[side for side, _ in inner.next_functions[:2]]))
+            elif (inner := squared(node)) is not None:
+                found.append((inner, *[side for side, _ in inner.next_functions[:2]]))
         return [each for each in found if len(each) == 3 and None not in each]
 
     @staticmethod

@@ -40,6 +40,8 @@ class Hooks:
             for name in ("clip_grad_norm_", "clip_grad_value_"):
                 self._around(module, name, after=_clipped(session))
         self._around(torch.nn.Module, "load_state_dict", after=_event(session, "load_state_dict"))
+        self._around(torch.nn.Module, "register_parameter", after=_registered(session))
+        self._around(torch.nn.Parameter, "__deepcopy__", after=_copied(session))
         self._around(Optimizer, "__init__", after=_created(session.optimizer_created))
         self._around(LRScheduler, "__init__", after=_created(session.schedules.created))
         for schedule in (LRScheduler, *LRScheduler.__subclasses__()):
@@ -164,6 +166,17 @@ def _event(session: Session, name: str) -> Callable[..., None]:
         session.event(name, frame)
 
     return after
+
+
+def _registered(session: Session) -> Callable[..., None]:
+    def after(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any], _: object) -> None:
+        session.built(args[2] if len(args) > 2 else kwargs.get("param"), frame)
+
+    return after
+
+
+def _copied(session: Session) -> Callable[..., None]:
+    return lambda frame, _, __, copy: session.built(copy, frame)
 
 
 def _train(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -137,7 +137,7 @@ def rows_of(data: Tensor, name: str) -> Array:
     """Return one number per sample of an input; equal samples have equal numbers."""
     with torch.no_grad():
         if name == "embedding":
-            flat = data.reshape(len(data), -1)
+            flat = data.reshape(data.shape[0] if data.dim() > 1 else 1, -1)
         elif name.startswith("conv") and data.dim() > 2:
             flat = data.reshape(data.shape[0], -1)
         else:

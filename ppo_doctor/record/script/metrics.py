@@ -39,10 +39,11 @@ WHOLE = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What an update trained on: inputs, each with how often, and the value targets."""
+    """What an update trained on: inputs, each with how often, and the value targets; whether the weights moved."""
 
     inputs: Mapping[int, int] = field(default_factory=dict)
     targets: frozenset[int] = frozenset()
+    moved: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,8 @@ class UpdateSeen:
         """Return what the update trained on."""
         rows = [row for step in self.steps for row in self.rows(step, graded=True).tolist()]
         targets = (each.tolist() for step in self.steps for each in step.targets)
-        return Batch(Counter(rows), frozenset(chain.from_iterable(targets)))
+        moved = bool(self.moved.get("update_norm"))
+        return Batch(Counter(rows), frozenset(chain.from_iterable(targets)), moved)
 
     def rollout_rows(self) -> frozenset[int]:
         """Return the inputs of the passes without gradients before the first step."""
@@ -261,9 +263,9 @@ def _of_steps(seen: UpdateSeen) -> dict[str, float]:
     if after:
         numbers["clip_after_step"] = sum(after) / len(after)
     gaps = [step.reference_gap for step in steps[:1] if step.reference_gap is not None]
-    if gaps and seen.number > 1:
+    if gaps and seen.before.moved:
         numbers["reference_shared"] = float(max(gaps) <= ONE)
-    elif seen.number > 1 and seen.alias is not None and seen.alias.reference and steps[0].equal_at:
+    elif seen.before.moved and seen.alias is not None and seen.alias.reference and steps[0].equal_at:
         numbers["reference_shared"] = 1.0
     numbers["loop_left_early"] = float(seen.left is not None)
     numbers["gradients_left_over"] = _share(steps[1:], lambda s: s.leftover)

@@ -33,6 +33,10 @@ class OddValues:
         #: where the first value that is not a number came from, and the infinite ones of which it is made
         self.not_finite: Stack = ()
         self.infinite: Stack = ()
+        #: the first operation on values that are no numbers and were not seen before, from outside torch or a gradient
+        self.arrived: Stack = ()
+        #: the count of optimizer steps at which either was seen, -1 if neither was
+        self.step = -1
         #: whether it is the standard deviation of a single value
         self.of_one = False
         #: memory of infinite values of this step → where they came from
@@ -81,14 +85,19 @@ class OddValues:
             each is not None and each.data_ptr() == value.data_ptr() and each.numel() == value.numel() for each in kept
         )
 
-    def see_not_finite(self, name: str, args: tuple[Any, ...], result: Tensor, total: float, stack: Stack) -> None:
+    def see_not_finite(
+        self, name: str, args: tuple[Any, ...], result: Tensor, total: float, stack: Stack, step: int
+    ) -> None:
         """Note a result whose sum is not finite, which may also be so where infinities meet."""
         inputs = [each for each in flat(args) if isinstance(each, torch.Tensor) and readable(each)]
         source = self._source(inputs)
         if not math.isnan(total) or not has_nan(result):
             self._infinite[result.data_ptr()] = source or stack
-        elif not any(map(has_nan, inputs)):
-            self.not_finite, self.infinite = stack, source
+        elif any(map(has_nan, inputs)):
+            self.arrived = self.arrived or stack
+            self.step = step if self.step < 0 else self.step
+        else:
+            self.not_finite, self.infinite, self.step = stack, source, step
             finite = all(bool(torch.isfinite(each.detach()).all()) for each in inputs)
             self.of_one = name in ("std", "var") and finite
 

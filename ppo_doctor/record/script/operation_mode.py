@@ -11,6 +11,9 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from ppo_doctor.record.script.operation_names import IGNORED
 
+#: Reads the attribute `data` of a tensor, which detaches it.
+DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined, unused-ignore]
+
 
 class OperationMode(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
     """Passes each operation with its result to a function while `observing`, and changes neither."""
@@ -25,7 +28,7 @@ class OperationMode(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         """Run an operation and show it to the observer."""
         result = func(*args, **kwargs) if kwargs else func(*args)
-        if self.observing and getattr(func, "__name__", "") not in IGNORED:
+        if self.observing and (getattr(func, "__name__", "") not in IGNORED or func == DATA):
             self._see(func, args, kwargs or {}, result)
         return result
 

@@ -17,7 +17,9 @@ from ppo_doctor.record.script import normalised
 from ppo_doctor.record.script.graph import MOST_NODES, clip_of, leaves
 from ppo_doctor.record.script.indices import Made, rows_of, taken_from
 from ppo_doctor.record.script.odd_values import OddValues, bytes_of, flat, readable, without_graph
+from ppo_doctor.record.script.operation_mode import DATA
 from ppo_doctor.record.script.operation_names import (
+    CASTING,
     CLAMP,
     DETACH,
     DIVIDE,
@@ -26,15 +28,17 @@ from ppo_doctor.record.script.operation_names import (
     KEEP_FINITE,
     MEANS,
     MODES,
+    MULTIPLY,
     NETWORK,
     NORMALISED,
     NOT_KEPT,
     PARTING,
     SAMPLING,
+    SCALE,
     SHAPING,
     SUBTRACT,
 )
-from ppo_doctor.record.script.places import DEEP, Stack
+from ppo_doctor.record.script.places import DEEP, Stack, meets
 from ppo_doctor.record.script.ring import LARGEST, numbers_of
 from ppo_doctor.record.script.steps import Inputs
 
@@ -47,12 +51,15 @@ Tensor = Any
 MOST_UNKNOWN = 1 << 16
 #: Into how many parts the memory is divided: the latest values, the steps to a minibatch, the sides of differences.
 SHARES = 4
+#: Digits after the point by which divisors are compared.
+DIGITS = 9
 #: Lines of a step that normalise logits that are kept.
 MOST_SCORED = 64
 #: Logits from which on a class is excluded.
 EXCLUDED = -1e4
 #: Entries after which dead references are dropped.
 MOST_KNOWN = 20_000
+SHORT = (torch.bfloat16, torch.float16)
 
 
 class Operations:
@@ -69,8 +76,6 @@ class Operations:
         self._budget = session.options.memory // SHARES
         #: memory of columns → the line that made them columns
         self._columns: dict[int, Stack] = {}
-        #: parameter → how many optimizers there were, and the line, when it was initialised
-        self.initialised: dict[int, tuple[int, Stack]] = {}
         #: frozen parameter → the line that froze it
         self.frozen_by: dict[int, Stack] = {}
         #: the latest line that unfroze a parameter
@@ -110,7 +115,7 @@ class Operations:
 
     def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:  # noqa: ANN401
         """Note one operation."""
-        name = getattr(func, "__name__", "")
+        name = "detach" if func == DATA else getattr(func, "__name__", "")
         if peek_interpreter_stack() is not None:
             return
         if name == "__set__":
@@ -125,14 +130,14 @@ class Operations:
             self._enters(name, args, kwargs, graded)
         elif name in SAMPLING and (fed or not graded):
             self._sampled()
-        elif name in DIVIDE and fed:
-            self._divided(args, tensor, graded)
+        elif fed and name in SCALE:
+            self._divided(name, args, tensor, graded)
         elif name in MODES:
             self._mode_of(name, args, kwargs, graded)
         elif name in NORMALISED and args and isinstance(args[0], torch.Tensor) and args[0].dim():
             self._normalised(args[0], graded)
-        if isinstance(args[0] if args else kwargs.get("tensor"), torch.nn.Parameter):
-            self._parameter(name, args, kwargs, tensor, graded)
+        if args and isinstance(args[0], torch.nn.Parameter):
+            self._parameter(name, args, kwargs, tensor)
         if args and _is_column(tensor) and not tensor.requires_grad:
             self._shaped(name, args, tensor)
         if fed:
@@ -154,19 +159,12 @@ class Operations:
         elif tensor.data_ptr() != args[0].data_ptr():
             self._columns.pop(tensor.data_ptr(), None)
 
-    def _parameter(
-        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor, graded: bool
-    ) -> None:
-        """Note what happens to a parameter: initialised, frozen, or cast to a short format."""
-        subject = args[0] if args else kwargs.get("tensor")  # functions of torch.nn.init are told by name
+    def _parameter(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> None:
+        """Note what happens to a parameter: frozen, or cast to a short format."""
         if name == "requires_grad_":
-            self._frozen(subject, kwargs.get("requires_grad", args[1] if len(args) > 1 else True))
-        elif name == "to" and result.dtype in (torch.bfloat16, torch.float16):
-            if self._session.places.own(self.cast_at) is None:
-                self.cast_at = self._stack()
-        elif name.endswith("_") and not (graded and args) and id(subject) not in self.initialised:
-            stack = self._session.places.stack(sys._getframe(2), DEEP)
-            self.initialised[id(subject)] = (len(self._session.policy.optimizers()), stack)
+            self._frozen(args[0], kwargs.get("requires_grad", args[1] if len(args) > 1 else True))
+        elif name in CASTING and result.dtype in SHORT:
+            self._cast()
 
     def _frozen(self, parameter: Tensor, trained: object) -> None:
         """Note the line that froze or unfroze a parameter."""
@@ -336,18 +334,19 @@ class Operations:
                 step.scored.append((step.logits, self._stack()))
         elif self._scaled is not None and len(step.scaled) < MOST_SCORED:
             scaled = self._scaled()
-            if scaled is not None and scaled.data_ptr() == logits.data_ptr():
+            if scaled is not None and (scaled is logits._base or scaled.data_ptr() == logits.data_ptr()):
                 step.scaled.update(self._stack())
 
-    def _divided(self, args: tuple[Any, ...], result: Tensor, graded: bool) -> None:
-        """Note a division of logits by a number, as a temperature does."""
+    def _divided(self, name: str, args: tuple[Any, ...], result: Tensor, graded: bool) -> None:
+        """Note a division of logits by a number, or a product with its inverse, as a temperature does."""
         if len(args) < 2 or not isinstance(args[0], torch.Tensor) or args[0].dim() == 0:
             return
         divisor = args[1]
         if isinstance(divisor, torch.Tensor) and divisor.dim() == 0 and not divisor.requires_grad:
             divisor = float(divisor)
         if isinstance(divisor, int | float) and not isinstance(divisor, bool) and divisor not in (0, 1):
-            self._session.step.divisors[graded].setdefault((args[0].shape[-1], float(divisor)), self._stack())
+            divisor = round(1 / divisor if name in MULTIPLY else float(divisor), DIGITS)
+            self._session.step.divisors[graded].setdefault((args[0].shape[-1], divisor), self._stack())
             self._scaled = weakref.ref(result)
 
     def frozen_share(self) -> float | None:
@@ -364,6 +363,13 @@ class Operations:
     def _property(self, func: Any, args: tuple[Any, ...]) -> None:  # noqa: ANN401
         if func == torch.Tensor.requires_grad.__set__ and len(args) > 1:  # type: ignore[attr-defined, unused-ignore]
             self._frozen(args[0], args[1])
+        elif func == torch.Tensor.data.__set__ and isinstance(args[0], torch.nn.Parameter) and args[1].dtype in SHORT:  # type: ignore[attr-defined, unused-ignore]
+            self._cast()
+
+    def _cast(self) -> None:
+        """Note the line that gave a parameter a short format, preferably one of the user."""
+        if self._session.places.own(self.cast_at) is None:
+            self.cast_at = self._session.places.stack(sys._getframe(3))
 
     def _value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, graded: bool) -> None:  # noqa: ANN401
         """Note a floating-point result: where it was computed, and whether it is the first that is not a number."""
@@ -397,7 +403,7 @@ class Operations:
             total = float(tensor.detach().sum() if numbers is None else np.dot(numbers, numbers))
             if not math.isfinite(total):
                 stack = stack or self._session.places.stack(sys._getframe(2))
-                self.odd.see_not_finite(name, args, tensor, total, stack)
+                self.odd.see_not_finite(name, args, tensor, total, stack, self._session.steps)
         elif self.odd.any_infinite:
             self.odd.see_passed_on(args, tensor)
 
@@ -430,12 +436,21 @@ class Operations:
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, stack: Stack
     ) -> None:
         if name in CLAMP and tensor.dim() and _clips_a_ratio(args, kwargs):
-            self._session.step.dead_clamps.append(stack)
+            step = self._session.step
+            step.dead_clamps.append(stack)
+            step.dead_made = step.dead_made or self._made_before(args[0], stack)
         if name in DETACH and isinstance(args[0], torch.Tensor) and args[0].grad_fn is not None:
             if stack not in self.detached:
                 self.detached[stack] = leaves(args[0].grad_fn, MOST_NODES)
             self._cut[id(tensor)] = weakref.ref(tensor), stack
         self._keep(name, args, tensor, stack)
+
+    def _made_before(self, ratio: Tensor, stack: Stack) -> Stack:
+        """Return the frames that last computed a side of a ratio, the one nearer to the line that uses it."""
+        sides = next((each.args[:2] for each in self.history(ratio) if each.name in SUBTRACT | DIVIDE), ())
+        found = (self._session.ring.origin(each, latest=True) for each in sides if isinstance(each, torch.Tensor))
+        stacks = [each.stack for each in found if each is not None]
+        return max(stacks, key=lambda each: len(each) - meets(each, stack), default=())
 
     def _keep(self, name: str, args: tuple[Any, ...], tensor: Tensor, stack: Stack) -> None:
         """Remember what made a tensor, so that it can be followed back to stored data."""

@@ -26,6 +26,8 @@ class PolicyWeights:
         self.held: dict[int, Tensor] = {}
         self._steppers: set[int] = set()
         self._made: dict[int, tuple[weakref.ref[Any], Stack]] = {}
+        #: parameter → itself, and how many optimizers there were, and the frames, when it was built
+        self._built: dict[int, tuple[weakref.ref[Any], int, Stack]] = {}
         self._held_ever: set[int] = set()
         self._stepped: set[int] = set()
         self._with_gradient: set[int] = set()
@@ -34,6 +36,10 @@ class PolicyWeights:
         """Remember an optimizer and the line that made it."""
         self._made.pop(id(optimizer), None)
         self._made[id(optimizer)] = (weakref.ref(optimizer), stack)
+
+    def built(self, parameter: Tensor, stack: Stack) -> None:
+        """Remember the line that gave a network a parameter, or copied one."""
+        self._built[id(parameter)] = weakref.ref(parameter), len(self._made), stack
 
     def optimizers(self) -> list[tuple[Any, Stack]]:
         """Return the optimizers that are alive, those of the policy last, with the lines that made them."""
@@ -72,6 +78,8 @@ class PolicyWeights:
 
     def know(self, identities: set[int], known: dict[int, Tensor]) -> None:
         """Add parameters that the ratio depends on."""
+        built = {key: each() for key, (each, *_) in self._built.items() if key in identities}
+        known = {key: each for key, each in built.items() if each is not None} | known
         self.weights.update({each: known[each] for each in identities if each in known})
 
     def held_by(self, optimizer: Any, held: Sequence[Tensor]) -> None:  # noqa: ANN401
@@ -109,11 +117,11 @@ class PolicyWeights:
         total = sum(p.numel() for key, p in ran.items() if key in self.held)
         return sum(ran[key].numel() for key in self.ungraded(ran)) / total if total else None
 
-    def orphaned(self, initialised: dict[int, tuple[int, Stack]]) -> Stack:
-        """Return the frames that made weights of the policy after an optimizer was made, none if none were."""
-        for key in self.weights:
-            optimizers, stack = initialised.get(key, (0, ()))
-            if key not in self.held and optimizers and stack:
+    def orphaned(self) -> Stack:
+        """Return the frames that built weights of the policy after an optimizer was made, none if none were."""
+        for key, weight in self.weights.items():
+            known, optimizers, stack = self._built.get(key, (None, 0, ()))
+            if key not in self.held and optimizers and known is not None and known() is weight:
                 return stack
         return ()
 

@@ -9,7 +9,17 @@ import numpy as np
 import torch
 
 from ppo_doctor.record import measures
-from ppo_doctor.record.script.graph import LossGraph, RatioNodes, any_factor, cuts, kind, leaves, saved, stack_of
+from ppo_doctor.record.script.graph import (
+    LossGraph,
+    RatioNodes,
+    any_factor,
+    cuts,
+    kind,
+    leaves,
+    saved,
+    squared,
+    stack_of,
+)
 from ppo_doctor.record.script.operation_names import ADD, DIVIDE, JOIN, MULTIPLY, NEGATE, SUBTRACT
 from ppo_doctor.record.script.operations import Operations
 from ppo_doctor.record.script.places import Stack
@@ -219,7 +229,7 @@ def _per_sample(values: Tensor) -> Any:  # noqa: ANN401
     return flat.cpu().numpy().copy() if 1 < flat.numel() <= 1 << 15 else None
 
 
-def note_reference(graph: LossGraph, found: list[RatioSeen], step: Step) -> None:
+def note_reference(graph: LossGraph, found: list[RatioSeen], step: Step, ring: Ring) -> None:
     """Note how far the log-probs of a reference model, in a KL term, are from the old log-probs at most."""
     for node in graph.divergences([each.nodes for each in found]):
         operands = node.metadata.get("operands")
@@ -232,11 +242,17 @@ def note_reference(graph: LossGraph, found: list[RatioSeen], step: Step) -> None
                 gap = float((reference.float() - old.float()).abs().max())
                 step.reference_gap = max(gap, step.reference_gap or 0.0)
                 step.reference_place = stack_of(node)
+                if gap <= ONE and not step.reference_made:
+                    origin = ring.origin(reference, latest=True)
+                    step.reference_made = origin.stack if origin is not None else ()
 
 
 def values_of(graph: LossGraph, found: list[RatioSeen], step: Step, ring: Ring | None) -> None:
     """Note value targets, those with a gradient, and squared errors whose sides were broadcast against each other."""
+    policy = set().union(*(leaves(each.nodes.ratio) for each in found))
     for error, _, target in graph.squared_differences():
+        if found and leaves(error) <= policy:  # of outputs of the policy, as a penalty on its changes
+            continue
         step.value_target_graded = True
         step.value_target = stack_of(target) or stack_of(error)
     for node in graph.nodes:
@@ -284,10 +300,9 @@ def _error_sides(node: Any) -> tuple[Tensor, Tensor] | None:  # noqa: ANN401
         if None in sides:
             return None
         return sides if sides[0].requires_grad or not sides[1].requires_grad else sides[::-1]
-    if kind(node) == "Pow" and node.next_functions[0][0] is not None and kind(node.next_functions[0][0]) == "Sub":
-        operands = node.next_functions[0][0].metadata.get("operands")
-        return None if operands is None else operands[:2] if operands[2] else operands[1::-1]
-    return None
+    error = squared(node)
+    operands = error.metadata.get("operands") if error is not None else None
+    return None if operands is None else operands[:2] if operands[2] else operands[1::-1]
 
 
 #: Operations with an infinite derivative at 0, and the saved value that is 0 there.

@@ -106,8 +106,11 @@ class Ring:
         """Forget everything."""
         self._end, self._starts, self._calls = 0, array.array("q"), []
 
-    def origin(self, tensor: Any) -> Origin | None:  # noqa: ANN401 - a torch tensor
-        """Return the earliest place that computed nearly all values of a tensor, preferably without a gradient."""
+    def origin(self, tensor: Any, *, latest: bool = False) -> Origin | None:  # noqa: ANN401 - a torch tensor
+        """Return the earliest place that computed nearly all values of a tensor, preferably without a gradient.
+
+        With `latest`, it is the place that computed them last.
+        """
         probes = _probes(tensor)
         held: dict[tuple[Stack, bool], tuple[set[int], list[int]]] = {}
         for call, found in self._holding(probes).items():
@@ -119,5 +122,5 @@ class Ring:
         whole = [each for each in whole if not each[0][1]] or whole
         if not whole:
             return None
-        (stack, graded), steps = min(whole, key=lambda each: min(each[1]))
+        (stack, graded), steps = whole[-1] if latest else min(whole, key=lambda each: min(each[1]))
         return Origin(stack, min(steps), max(steps), graded)

@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,7 +19,7 @@ from ppo_doctor.record.script import ratios
 from ppo_doctor.record.script.aliases import Alias, alias_in
 from ppo_doctor.record.script.built import Layers, Schedules
 from ppo_doctor.record.script.graph import entries, leaves, loss_graph
-from ppo_doctor.record.script.lines.of_update import places_of
+from ppo_doctor.record.script.lines.of_update import broken_places, places_of
 from ppo_doctor.record.script.lines.samples import left_line
 from ppo_doctor.record.script.log import RunLog, line_of
 from ppo_doctor.record.script.metrics import Batch, UpdateSeen, numbers_of
@@ -30,7 +30,7 @@ from ppo_doctor.record.script.options import WatchOptions
 from ppo_doctor.record.script.places import DEEP, Places, Stack
 from ppo_doctor.record.script.policy import PolicyWeights, gradient_norm, rate_of
 from ppo_doctor.record.script.ring import Ring
-from ppo_doctor.record.script.settings import passes_configured
+from ppo_doctor.record.script.settings import passes_configured, settings_seen
 from ppo_doctor.record.script.steps import Step
 from ppo_doctor.record.script.updates import Budget, Rhythm, rhythm_of, starts
 
@@ -83,7 +83,8 @@ class Session:
         self._steps_per_update = 1
         self.policy = PolicyWeights()
         self._movement = Movement()
-        self._config: dict[str, float | int] = {}
+        #: the settings found so far
+        self.config: dict[str, float | int] = {}
         self.schedules = Schedules(self.places)
         self.layers = Layers(self.places)
         self.clipped_at: Stack = ()
@@ -126,14 +127,23 @@ class Session:
     def finish(self) -> None:
         """Write what is left, and remove all hooks."""
         self._let_go()
-        died = sys.exc_info()[0] not in (None, SystemExit) or getattr(sys, "last_type", None) is not None
+        error = sys.exc_info()[0] or getattr(sys, "last_type", None)
+        died = error not in (None, SystemExit)
         if died and self.step.has_loss:
             self._window.append(self.step)
         self._close_window(whole=not died)
-        broken = self.policy.nonfinite() if self.update and not self._nan_written else 0
-        if broken:  # since an update that was not observed
-            self.log.record(self.steps, self.update + 1, {"weights_nonfinite": float(broken)})
+        if not self._nan_written:
+            self._write_broken(failed=error is not None and issubclass(error, Exception))
         self._unseen()
+
+    def _write_broken(self, *, failed: bool) -> None:
+        """Write what broke outside the updates that were written: weights since then, or values before it failed."""
+        broken = {"weights_nonfinite": float(self.policy.nonfinite()) if self.update else 0.0}
+        if failed and self.operations.odd.step == self.steps:
+            broken["log_probs_nonfinite"] = 1.0
+        if any(broken.values()):
+            self.log.places(broken_places(self))
+            self.log.record(self.steps, self.update + 1, {name: each for name, each in broken.items() if each})
 
     def _let_go(self) -> None:
         """Remove mode and hooks; inside an operation, where the mode is off its stack, the next hook removes both."""
@@ -168,13 +178,18 @@ class Session:
         """Remember an optimizer and the line that made it."""
         self.policy.made(optimizer, self.places.stack(frame, DEEP))
 
+    def built(self, parameter: Any, frame: FrameType) -> None:  # noqa: ANN401
+        """Remember the line that gave a network a parameter, or copied one."""
+        if parameter is not None:
+            self.policy.built(parameter, self.places.stack(frame, DEEP))
+
     def clipped(self, bound: object, norm: object, frame: FrameType) -> None:
         """Take note of a call that clips gradients."""
         stack = self.places.stack(frame)
         self.step.events.append(("clip", stack))
-        known = "max_grad_norm" in self._config and not self.step.ratios
+        known = "max_grad_norm" in self.config and not self.step.ratios
         if isinstance(bound, int | float) and math.isfinite(bound) and not known:
-            self._config["max_grad_norm"] = float(bound)
+            self.config["max_grad_norm"] = float(bound)
             self.clipped_at = stack
         if self.mode.observing and hasattr(norm, "item") and self.step.ratios and self.step.bound is None:
             self.step.grad_norm = float(norm.item())
@@ -208,7 +223,7 @@ class Session:
             step.reached = step.reached or bool(found or self.policy.reached_by(loss))
             if loss.numel() == 1:
                 step.losses.append(float(loss.detach()))
-            ratios.note_reference(graph, found, step)
+            ratios.note_reference(graph, found, step, self.ring)
             ratios.values_of(graph, found, step, self.ring if 0 < len(self._window) < LOOKS else None)
             ratios.note_cut(graph, found if len(self._window) < TRACED else [], step, self.operations)
             step.steep = step.steep or ratios.steep(graph)
@@ -392,8 +407,8 @@ class Session:
         numbers = numbers_of(seen)
         self._nan_written = self._nan_written or any(math.isnan(each) for each in numbers.values())
         self.schedules.note(steps)
-        self._settings(steps)
-        self.log.settings(self._config)
+        self.config = settings_seen(steps) | self.config
+        self.log.settings(self.config)
         self.log.places(places_of(seen, self))
         self.log.record(steps[-1].number + 1, self.update, numbers)
         self._remember(seen)
@@ -405,27 +420,11 @@ class Session:
         self._rollouts = [*self._rollouts, seen.rollout_rows()][-4:]
         self.policy.clear()
 
-    def _settings(self, steps: Iterable[Step]) -> None:
-        for step in steps:
-            for each in step.ratios:
-                bounds = each.nodes.bounds
-                if bounds is not None:
-                    self._config.setdefault("clip_range", round(bounds[1] - 1, 9))
-                    if abs((bounds[1] - 1) - (1 - bounds[0])) > 1e-9:
-                        self._config.setdefault("clip_range_low", round(1 - bounds[0], 9))
-            if step.learning_rate is not None:
-                self._config.setdefault("learning_rate", step.learning_rate)
-
     def configured(self, frame: FrameType) -> None:
         """Find the configured number of passes in the variables of the script's frames, at the first steps."""
-        if self._looked < LOOKS and not self._config.keys() & {"n_epochs", "target_kl"}:
+        if self._looked < LOOKS and not self.config.keys() & {"n_epochs", "target_kl"}:
             self._looked += 1
-            self._config.update(passes_configured(self.places.own_frames(frame)))
-
-    @property
-    def config(self) -> dict[str, float | int]:
-        """Return the settings found so far."""
-        return self._config
+            self.config.update(passes_configured(self.places.own_frames(frame)))
 
     def own_files(self) -> tuple[str, ...]:
         """Return the user's source files that are loaded."""

@@ -1,4 +1,4 @@
-"""Find the configured number of epochs in the variables of a script."""
+"""Find the settings of a script: those that its steps show, and the number of epochs in its variables."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from types import FrameType
 from typing import Any
 
 from ppo_doctor.record.script.places import has_variables, variables
+from ppo_doctor.record.script.steps import Step
+
+#: Difference of two distances that are the same up to rounding.
+ROUNDING = 1e-9
 
 #: Names of the number of passes over a batch in public trainers and scripts.
 _EPOCHS = re.compile(
@@ -21,6 +25,19 @@ _EARLY = re.compile(r"(?i)^(target_kl|kl_target|max_kl|kl_stop|kl_limit|early_st
 _OPTIONS = ("config", "args", "namespace", "hparam", "cfg", "settings", "param")
 #: Most epochs that a setting of such a name may mean.
 MOST = 1000
+
+
+def settings_seen(steps: Iterable[Step]) -> dict[str, float | int]:
+    """Return the clip range and the learning rate of the first steps that show them."""
+    found: dict[str, float | int] = {}
+    for step in steps:
+        for low, high in (each.nodes.bounds for each in step.ratios if each.nodes.bounds is not None):
+            found.setdefault("clip_range", round(high - 1, 9))
+            if abs((high - 1) - (1 - low)) > ROUNDING:
+                found.setdefault("clip_range_low", round(1 - low, 9))
+        if step.learning_rate is not None:
+            found.setdefault("learning_rate", step.learning_rate)
+    return found
 
 
 def passes_configured(frames: Iterable[FrameType]) -> dict[str, float]:

@@ -16,6 +16,8 @@ from ppo_doctor.record.script.places import Stack
 from ppo_doctor.record.script.ring import Origin
 
 Array = np.ndarray[Any, np.dtype[Any]]
+#: Largest |ratio - 1| of the first minibatch that may be rounding.
+AWAY = 1e-3
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +85,8 @@ class Step:
     #: clamps of a ratio: with and without gradient
     clamps: list[tuple[Any, Stack]] = field(default_factory=list)
     dead_clamps: list[Stack] = field(default_factory=list)
+    #: what computed the log-probs of a ratio without gradient
+    dead_made: Stack = ()
     unused_clamps: list[Stack] = field(default_factory=list)
     #: "clip", "backward", "load_state_dict" in order, with their lines
     events: list[tuple[str, Stack]] = field(default_factory=list)
@@ -91,9 +95,11 @@ class Step:
     reached: bool = False
     #: an operation whose derivative is infinite at a value of this minibatch
     steep: Stack = ()
-    #: largest distance between the log-probs of a reference model and the old ones, and the line that subtracts them
+    #: largest distance between the log-probs of a reference model and the old ones, and the lines that subtract them
+    #: and, where they are equal, computed those of the reference
     reference_gap: float | None = None
     reference_place: Stack = ()
+    reference_made: Stack = ()
     #: where results of networks without gradients were subtracted that are all equal
     equal_at: Stack = ()
     dropout: Counter[bool] = field(default_factory=Counter)
@@ -176,19 +182,25 @@ class Step:
 def temperature(steps: Sequence[Step]) -> tuple[float, Stack, int] | None:
     """Return the divisor of logits that only the passes without gradients have, its line and the number of classes.
 
-    It is 1 where both have the same.
+    It is the inverse of one that only training has where the first ratios are away from 1, and 1 where both are alike.
     """
-    inside = {key for step in steps for key in step.divisors[True]}
-    outside = {key: place for step in steps for key, place in step.divisors[False].items()}
+    sides = [{key: place for step in steps for key, place in step.divisors[graded].items()} for graded in (False, True)]
     sizes = {size for step in steps for each in step.ratios for size in (step.logits,) if size}
     only = [
-        (divisor, place, size)
-        for (size, divisor), place in outside.items()
-        if (size, divisor) not in inside and size in sizes
+        [(divisor, place, size) for (size, divisor), place in side.items() if (size, divisor) not in other]
+        for side, other in (sides, sides[::-1])
     ]
-    if not only:
-        return (1.0, (), 0) if outside or inside else None
-    return only[0]
+    outside, inside = ([each for each in side if each[2] in sizes] for side in only)
+    if outside:
+        return outside[0]
+    if inside and steps[0].sampled and starts_away(steps[0]):
+        return 1 / inside[0][0], *inside[0][1:]
+    return (1.0, (), 0) if any(sides) else None
+
+
+def starts_away(step: Step) -> bool:
+    """Return whether the ratios of a step, the first one of an update, are not 1."""
+    return any(each.largest is not None and each.largest > AWAY for each in step.ratios)
 
 
 def masked_apart(steps: Sequence[Step]) -> Stack | None:

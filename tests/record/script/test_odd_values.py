@@ -15,12 +15,12 @@ FIRST, SECOND, THIRD = (((compile(name, name, "exec"), 1),) for name in "abc")
 def test_no_number_is_traced_to_infinities_through_what_passes_them_on():
     odd = OddValues()
     masked = torch.tensor([0.0, -torch.inf])
-    odd.see_not_finite("masked_fill", (torch.zeros(2),), masked, -torch.inf, FIRST)
+    odd.see_not_finite("masked_fill", (torch.zeros(2),), masked, -torch.inf, FIRST, 7)
     stacked = torch.stack([masked])
     odd.see_passed_on(([masked],), stacked)
     result = stacked.exp() * stacked
-    odd.see_not_finite("mul", (stacked.exp(), stacked), result, torch.nan, SECOND)
-    odd.see_not_finite("mul", (result,), result * 2, torch.nan, THIRD)
+    odd.see_not_finite("mul", (stacked.exp(), stacked), result, torch.nan, SECOND, 7)
+    odd.see_not_finite("mul", (result,), result * 2, torch.nan, THIRD, 7)
     assert (odd.not_finite, odd.infinite, odd.of_one) == (SECOND, FIRST, False)
 
 
@@ -28,7 +28,7 @@ def test_no_number_is_traced_to_infinities_through_what_passes_them_on():
 def test_the_deviation_of_a_single_value_is_told_from_others(values, of_one):
     odd = OddValues()
     given = torch.tensor(values)
-    odd.see_not_finite("std", (given,), torch.tensor(torch.nan), torch.nan, FIRST)
+    odd.see_not_finite("std", (given,), torch.tensor(torch.nan), torch.nan, FIRST, 7)
     assert (odd.not_finite, odd.of_one) == (FIRST, of_one)
 
 
@@ -72,3 +72,10 @@ def test_what_rounding_leaves_of_equal_values_is_followed():
     odd.see_rounding("add", (scaled, rewards), both)
     assert odd.is_rounding(scaled)
     assert not odd.is_rounding(both)
+
+
+def test_no_numbers_from_outside_are_noted_at_their_first_operation():
+    odd = OddValues()
+    given = torch.tensor([torch.nan])
+    odd.see_not_finite("mul", (given, 2), given * 2, torch.nan, FIRST, 7)
+    assert (odd.not_finite, odd.arrived, odd.step) == ((), FIRST, 7)

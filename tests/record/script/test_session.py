@@ -440,3 +440,54 @@ def test_a_policy_that_is_replaced_is_followed(tmp_path, load, save, unheld):
     assert seen.values("optimizer_steps") == [4, 4]
     assert seen.values("weights_unheld")[-1] == unheld
     assert (seen.values("update_norm")[-1] > 0) == (unheld == 0)
+
+
+BREAKS = """
+import torch
+
+weight = torch.nn.Parameter(torch.eye(3))
+optimizer = torch.optim.Adam([weight])
+for update in range(UPDATES):
+    with torch.no_grad():
+        logits = torch.zeros(8, 3) @ weight
+        logits = logits / logits.norm()  # here
+        torch.multinomial(logits.softmax(-1), 1)
+"""
+
+
+def test_values_that_break_before_the_first_step_are_written(tmp_path):
+    with pytest.raises(RuntimeError, match="nan"):
+        observed(BREAKS, tmp_path, 1)
+    out = tmp_path / "run.jsonl"
+    seen = read(out, {})
+    assert seen.values("log_probs_nonfinite") == [1.0]
+    assert [seen.places["log_probs_nonfinite"]["line"]] == marked_lines(BREAKS)
+
+
+def test_a_script_that_fails_for_another_reason_has_no_record(tmp_path):
+    with pytest.raises(ValueError, match="other"):
+        observed(BREAKS.replace("logits / logits.norm()", "logits + int('other')"), tmp_path, 1)
+    assert read(tmp_path / "run.jsonl", {}).records == []
+
+
+def test_a_reference_is_not_judged_while_no_weight_moves(tmp_path):
+    text = changed(
+        ("lr=0.3)", "lr=0.0)"),
+        (
+            "loss = -surrogate.mean()",
+            "kl = (old[rows] - new).exp() - 1\n            loss = kl.mean() - surrogate.mean()",
+        ),
+    )
+    assert observed(text, tmp_path, 2).values("reference_shared") == []
+
+
+@pytest.mark.parametrize(
+    ("error", "graded"),
+    [
+        ("(values - 0.9 * (obs[rows] @ critic + bias[0])[:, 0]).square()", 1.0),
+        ("((obs[rows] @ weights)[:, 0] - (obs @ weights)[rows, 1]).square()", 0.0),
+    ],
+)
+def test_a_penalty_on_the_policy_is_no_value_target(tmp_path, error, graded):
+    seen = observed(changed(("(values - returns[rows]).pow(2)", error)), tmp_path, 1)
+    assert seen.values("value_target_with_gradient") == [graded]

@@ -147,6 +147,46 @@ def made_once(spot: Spot, outside: Iterable[int]) -> Spot | None:
     return None
 
 
+def factor_at(spot: Spot) -> Spot | None:
+    """Return the call that passed what a statement divides or multiplies by, or where it got that."""
+    products = [each for each in ast.walk(spot.statement) if isinstance(each, ast.BinOp)]
+    factors = [each.right for each in products if isinstance(each.op, ast.Div | ast.Mult)]
+    given = (_argument(spot, name) for each in factors for name, _ in _used(each))
+    return next((each for each in given if each is not None), None)
+
+
+def without_gradient_at(place: Place) -> Place | None:
+    """Return the block without gradients (`with torch.no_grad():`) around a line, else such a decorator."""
+    scope = scope_at(place.file, place.line)
+    if scope is None:
+        return None
+    blocks = [each for each in _statements(scope) if isinstance(each, ast.With) and holds(each, place.line)]
+    off = [each for each in blocks if any(_turns_off(item.context_expr) for item in each.items)]
+    off = off[-1:] or [each for each in getattr(scope, "decorator_list", ()) if _turns_off(each)]
+    return Place(place.file, off[0].lineno, getattr(scope, "name", "<module>")) if off else None
+
+
+def made_without_gradient(spot: Spot, files: Sequence[str]) -> list[Place]:
+    """Return the decorators and blocks without gradients of what a statement uses from its function."""
+    used = [each for each in _upstream(spot, files) if each.scope is spot.scope]
+    decorated = {
+        each.name: Place(file, decorator.lineno, each.name)
+        for file in files
+        for each in functions(file)
+        for decorator in each.decorator_list
+        if _turns_off(decorator)
+    }
+    values = [value for each in used if isinstance(value := getattr(each.statement, "value", None), ast.expr)]
+    called = [name_of(each.func) for value in values for each in ast.walk(value) if isinstance(each, ast.Call)]
+    blocks = (without_gradient_at(each.place()) for each in used[1:])
+    return [*(decorated[name] for name in called if name in decorated), *(each for each in blocks if each)]
+
+
+def _turns_off(node: ast.expr) -> bool:
+    name = name_of(node.func) if isinstance(node, ast.Call) else name_of(node)
+    return name in ("no_grad", "inference_mode", "set_grad_enabled")
+
+
 def _upstream(spot: Spot, files: Sequence[str]) -> Iterator[Spot]:
     """Yield a statement, those that define the names that it uses outside an index, and so on, the nearest first.
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ppo_doctor.record.script.lines.flow import factor_at, spot_of
+from ppo_doctor.record.script.lines.samples import new_stack
 from ppo_doctor.record.script.lines.sources import assigned_before, come_from, mentions, names_at, set_to
 from ppo_doctor.record.script.metrics import UpdateSeen
 from ppo_doctor.record.script.places import Place, Stack
+from ppo_doctor.record.script.steps import temperature
 
 if TYPE_CHECKING:
     from ppo_doctor.record.script.lines.of_update import Lines
@@ -29,6 +32,7 @@ def add_mode_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
             lines.add(names, each, "changed")
         lines.add(names, session.layers.norm_at, "built", deep=True)
     _add_normalisation(lines, seen, session)
+    _add_temperature(lines, seen, session)
 
 
 def _add_dropout(lines: Lines, seen: UpdateSeen, session: Session) -> None:
@@ -40,6 +44,9 @@ def _add_dropout(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     training_at = layers.training_at(seen.policy)
     for each in training_at[:only_training]:
         lines.add(names, each, "changed")
+    acting = session.places.own(dropped)
+    if acting is not None and not layers.dropout_at and "training" not in names_at(acting):
+        lines.add(names, acting, "used")  # a function that no mode turns off
     kept_on = [each for each in set_to(files, False, (), _DROPOUT) if "disable" in each.name]
     rates = {rate for step in seen.steps for rate in step.dropout_rates}
     made = session.places.innermost(layers.dropout_at)
@@ -71,6 +78,28 @@ def _add_normalisation(lines: Lines, seen: UpdateSeen, session: Session) -> None
     maker = stack[0][0].co_qualname.partition(".")[0]
     for each in mentions(session.own_files(), maker)[:1]:
         lines.add(names, each, "used")
+
+
+def _add_temperature(lines: Lines, seen: UpdateSeen, session: Session) -> None:
+    """Add where the training pass scores without the divisor if that is the user's line, and where sampling divides."""
+    divisor = temperature(seen.steps)
+    if divisor is None or divisor[0] == 1:
+        return
+    names = ("sampling_temperature", FIRST)
+    last = [stack for size, stack in seen.steps[-1].scored if size == divisor[2] and stack]
+    codes = {code for each in seen.ratios()[-1:] for code, _ in new_stack(each)[:1]}
+    scored = next((stack for stack in last if stack[0][0] in codes), next(iter(last), ()))
+    shared = set().union(*(step.scaled for step in seen.steps))
+    apart = next((scored[n:] for n, frame in enumerate(scored) if frame not in shared), ())
+    in_training = any(divisor[1] in step.divisors[True].values() for step in seen.steps)
+    scaled = any(size == divisor[2] for step in seen.steps for size, _ in step.divisors[True])
+    if session.places.own(apart) is not None and not scaled:
+        lines.add(names, apart, "scored")  # otherwise training divides too, by another number
+    spot = spot_of(divisor[1]) if session.places.own(divisor[1]) is not None else None
+    given = factor_at(spot) if spot is not None else None
+    lines.add(names, given.place() if given is not None else None, "set")
+    lines.add(names, divisor[1], "scored" if in_training else "sampled")
+    lines.add(names, apart, "scored")
 
 
 def _changer(stack: Stack, session: Session) -> tuple[Place | None, Place | None]:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 #: Lines of one metric that are kept, and lines that called the first of them.
 MOST, CALLERS = 5, 2
+_BROKEN = (
+    *("loss", "deviation_of_one", "advantages_mean", "advantages_std", "ratio_mean", "grad_norm"),
+    *("weights_nonfinite", "log_probs_nonfinite"),
+)
 _ADVANTAGES = ("advantages_std", "advantages_abs_max", "advantages_mean")
 
 #: Operations by which a batch becomes flat.
@@ -82,10 +86,17 @@ def places_of(seen: UpdateSeen, session: Session) -> dict[str, tuple[Place, ...]
     return lines.all()
 
 
+def broken_places(session: Session) -> dict[str, tuple[Place, ...]]:
+    """Return the lines at which the values of a script broke outside the updates that were observed."""
+    lines = Lines(session.places)
+    _add_not_finite(lines, session)
+    return lines.all()
+
+
 def _add_not_finite(lines: Lines, session: Session) -> None:
-    names = ("loss", "deviation_of_one", "advantages_mean", "advantages_std", "ratio_mean", "grad_norm")
-    lines.add(names, session.operations.odd.not_finite or None)
-    lines.add(names, session.operations.odd.infinite or None, "computed")
+    odd = session.operations.odd
+    lines.add(_BROKEN, odd.not_finite or odd.arrived or None)
+    lines.add(_BROKEN, odd.infinite or None, "computed")
 
 
 def _add_loss_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
@@ -178,6 +189,11 @@ def _add_step_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     lines.add("clip_unused", next((p for step in steps for p in step.unused_clamps), None))
     lines.add("policy_gradient_cut", next((s.cut_at for s in steps if s.cut_at), None), "computed")
     lines.add("reference_shared", assigned(seen, session), "set")
+    loads = [stack for step in steps for name, stack in step.events if name == "load_state_dict"]
+    lines.add("reference_shared", next(iter(loads), None), "changed")
+    made = next((s.reference_made for s in steps if s.reference_made), ())
+    old = next((each.origin.stack for each in seen.ratios() if each.origin is not None), ())
+    lines.add("reference_shared", session.places.apart(made, old) if made else None, "computed")
     lines.add("reference_shared", next((s.reference_place for s in steps if s.reference_place), None))
     lines.add("reference_shared", steps[0].equal_at or None)
     lines.add("value_target_with_gradient", next((s.value_target for s in steps if s.value_target), None))

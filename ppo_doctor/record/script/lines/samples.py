@@ -19,7 +19,7 @@ from ppo_doctor.record.script.lines.flow import (
 )
 from ppo_doctor.record.script.metrics import UpdateSeen
 from ppo_doctor.record.script.places import Place, Places, Stack
-from ppo_doctor.record.script.steps import masked_apart, temperature
+from ppo_doctor.record.script.steps import masked_apart
 
 if TYPE_CHECKING:
     from ppo_doctor.record.script.lines.of_update import Lines
@@ -47,25 +47,7 @@ def add_sample_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
         lines.add(_CHOSEN, _own(chosen_at(spot, files), session), "chosen")
         lines.add(_OLD, _own(data_at(spot, files, rollout_lines(seen.steps, spot.file)), session), "chosen")
     lines.add((*_CHOSEN, *_OLD), taken, "chosen")
-    _add_temperature(lines, seen, session)
     _add_masked(lines, seen)
-
-
-def _add_temperature(lines: Lines, seen: UpdateSeen, session: Session) -> None:
-    """Add where the training pass scores without the divisor if that is the user's line, and where sampling divides."""
-    divisor = temperature(seen.steps)
-    if divisor is None or divisor[0] == 1:
-        return
-    last = [stack for size, stack in seen.steps[-1].scored if size == divisor[2] and stack]
-    codes = {code for each in seen.ratios()[-1:] for code, _ in new_stack(each)[:1]}
-    scored = next((stack for stack in last if stack[0][0] in codes), next(iter(last), ()))
-    shared = set().union(*(step.scaled for step in seen.steps))
-    apart = next((scored[n:] for n, frame in enumerate(scored) if frame not in shared), ())
-    place = session.places.resolve(apart) if apart else None
-    own = place is not None and session.places.is_own(place.file)
-    lines.add("sampling_temperature", apart if own else None, "scored")
-    lines.add("sampling_temperature", divisor[1], "sampled")
-    lines.add("sampling_temperature", apart, "scored")
 
 
 def _add_masked(lines: Lines, seen: UpdateSeen) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ppo_doctor.record.script.graph import stack_of
+from ppo_doctor.record.script.lines.flow import made_without_gradient, spot_of, without_gradient_at
 from ppo_doctor.record.script.lines.modes import add_mode_lines
 from ppo_doctor.record.script.lines.sources import (
     assigned_before,
@@ -22,10 +24,9 @@ from ppo_doctor.record.script.lines.sources import (
     rates_assigned,
     set_to,
     used_as,
-    without_gradient_before,
 )
 from ppo_doctor.record.script.metrics import UpdateSeen
-from ppo_doctor.record.script.places import Place, Stack
+from ppo_doctor.record.script.places import Place, Stack, meets
 
 if TYPE_CHECKING:
     from ppo_doctor.record.script.lines.of_update import Lines
@@ -55,7 +56,7 @@ def add_setting_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     _add_rate(lines, seen, session)
     _add_optimizer(lines, session)
     add_mode_lines(lines, seen, session)
-    _add_frozen(lines, session)
+    _add_frozen(lines, seen, session)
 
 
 def _add_setting(
@@ -92,7 +93,7 @@ def _add_optimizer(lines: Lines, session: Session) -> None:
     optimizers = session.policy.optimizers()
     made = optimizers[-1][1] if optimizers else ()
     held = ("optimizer_params_matched", "weights_unheld")
-    replaced = session.policy.orphaned(operations.initialised)
+    replaced = session.policy.orphaned()
     lines.add(held, session.places.apart(replaced, made) if replaced else None, "built")
     rounded = ("changed_fraction", "weights_rounded_away")
     cast = session.places.own(operations.cast_at)
@@ -105,30 +106,40 @@ def _add_optimizer(lines: Lines, session: Session) -> None:
     lines.add((*held, *rounded, "update_norm"), made, "used", deep=True)
 
 
-def _add_frozen(lines: Lines, session: Session) -> None:
+def _add_frozen(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     """Add the lines that froze, detached or ran without gradients what a metric shows without any."""
     operations = session.operations
-    ungraded = operations.cut_off(session.policy.ungraded(operations.ran_ever))
-    _add_cut_off(lines, ("weights_without_gradient", "ratio_without_gradient"), ungraded, session)
+    ungraded = session.policy.ungraded(operations.ran_ever)
+    names = ("weights_without_gradient", "ratio_without_gradient")
+    if not _add_cut_off(lines, names, operations.cut_off(ungraded), session):
+        lines.add(names, _turned_off(seen, ungraded or session.policy.held.keys(), session), "changed")
     _add_cut_off(lines, ("weights_frozen",), operations.cut_off(set(operations.frozen)), session)
 
 
-def _add_cut_off(lines: Lines, names: tuple[str, ...], stack: Stack, session: Session) -> None:
+def _add_cut_off(lines: Lines, names: tuple[str, ...], stack: Stack, session: Session) -> bool:
     if stack in session.operations.detached:
         lines.add(names, stack, "changed")
-        return
-    if stack:
+    elif stack:
         thawed = session.operations.thawed_at
         again = thawed and thawed[0][0] is stack[0][0]  # the same function unfroze others, but not these
         for each in (thawed, stack) if again else (stack,):
             _add_chooser(lines, names, each, session)
-        return
-    for code, line in session.operations.fed_at:
-        place = session.places.own(((code, line),))
-        block = without_gradient_before(place) if place is not None else None
-        if block is not None:
-            lines.add(names, block, "changed")
-            break
+    return bool(stack)
+
+
+def _turned_off(seen: UpdateSeen, weights: Collection[int], session: Session) -> Place | None:
+    """Return the block or the decorator without gradients in which training passes ran, or what they use was made."""
+    places = session.places
+    steps = [step for step in seen.steps if not step.sampled] or seen.steps  # without the rollout
+    entered = [each.place for step in steps for each in step.inputs if not each.graded and each.weight in weights]
+    dead = next((step for step in seen.steps if step.dead_clamps), None)
+    made = dead.dead_made[: meets(dead.dead_made, dead.dead_clamps[0])] if dead is not None else ()
+    passes = (Place(code.co_filename, n, code.co_name) for stack in (*entered[-1:], made) for code, n in stack)
+    around = (without_gradient_at(each) for each in passes if places.is_own(each.file))
+    acting = dead.dead_clamps[0] if dead is not None else session.operations.fed_at
+    spots = (spot_of(acting[n:]) for n, (code, _) in enumerate(acting) if places.is_own(code.co_filename))
+    used = (made_without_gradient(spot, session.own_files()) for spot in spots if spot is not None)
+    return next((each for each in chain(around, *used) if each is not None), None)
 
 
 def _add_chooser(lines: Lines, names: tuple[str, ...], stack: Stack, session: Session) -> None:

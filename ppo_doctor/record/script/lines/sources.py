@@ -357,21 +357,6 @@ def horizons(files: tuple[str, ...], place: Place) -> list[Given]:
     return [each for each in outside if each.kind is not ast.Constant]
 
 
-def without_gradient_before(place: Place) -> Place | None:
-    """Return the block without gradients (`with torch.no_grad():`) that ends before a line, in the same function."""
-    found = [
-        node.lineno
-        for node in _scope_nodes(place.file, place.line)
-        if isinstance(node, ast.With) and node.lineno < place.line and not holds(node, place.line) and _turns_off(node)
-    ]
-    return Place(place.file, max(found), place.function) if found else None
-
-
-def _turns_off(node: ast.With) -> bool:
-    calls = [each.context_expr for each in node.items if isinstance(each.context_expr, ast.Call)]
-    return any(name_of(call.func) in ("no_grad", "inference_mode", "set_grad_enabled") for call in calls)
-
-
 def is_helper(place: Place) -> bool:
     """Return whether what a line is done to is chosen by the caller: by a parameter that it or a loop around reads."""
     function = scope_at(place.file, place.line)

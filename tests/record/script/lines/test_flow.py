@@ -56,6 +56,23 @@ def advantages(rewards):
     grouped = rewards.view(-1, 1)  # grouped
     return grouped - grouped.mean(1)  # centred
 
+@torch.no_grad()  # decorator
+def density(mean, action):
+    return -(action - mean) ** 2
+
+def ratio(policy, data):
+    with torch.no_grad():
+        hidden = policy.body(data.obs)  # hidden
+    mean = policy.head(hidden)  # mean
+    new = density(mean, data.action)
+    return (new - data.old).exp()  # dead
+
+def cooled(logits, tau):
+    return logits / tau  # cooled
+
+def sampled(policy, obs):
+    return cooled(policy(obs), 1.5)  # warm
+
 def scored(ids):
     found = ids.sum()
     return found  # reward
@@ -138,3 +155,16 @@ def test_stacks_share_their_outer_frames():
     inner, outer, other = (compile(name, name, "exec") for name in "abc")
     assert flow.common(((inner, 1), (outer, 2)), ((other, 3), (outer, 4))) == ((outer, 2),)
     assert flow.common(((inner, 1),), ((other, 3),)) == ()
+
+
+def test_blocks_and_decorators_without_gradients_are_found(script):
+    hidden, mean, dead = (spot_at(script, comment) for comment in ("hidden", "mean", "dead"))
+    block = flow.without_gradient_at(hidden.place())
+    assert block.line == line_of("hidden") - 1
+    assert flow.without_gradient_at(mean.place()) is None
+    assert flow.made_without_gradient(mean, [script]) == [block]
+    assert flow.made_without_gradient(dead, [script])[0].line == line_of("decorator")
+
+
+def test_a_factor_is_found_where_it_is_passed(script):
+    assert flow.factor_at(spot_at(script, "cooled", "warm")).statement.lineno == line_of("warm")

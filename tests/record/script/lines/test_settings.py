@@ -48,6 +48,25 @@ def set_grad(parts, flag):
 
 policy = Policy()
 """
+DENSITY = """
+@torch.no_grad()  # here
+def density(log_probs, actions):
+    return log_probs.gather(1, actions)[:, 0] + 0
+
+
+"""
+COOLED = """
+def cooled(logits, tau):
+    return logits / tau
+
+
+"""
+DRAWN = "actions = torch.multinomial(log_probs.exp(), 1)"
+SCORES = (
+    "        return torch.log_softmax(self.head(hidden), -1)\n",
+    "        return self.head(hidden).log_softmax(-1)\n\n    def scores(self, obs):\n"
+    "        return self.head(torch.tanh(self.body(obs - self.mean)))\n",
+)
 CASES = {
     "a clip range of two names": Case(
         ((EPOCHS, "EPOCHS = 2\nLOW, HIGH = 2e-6, 2.8e-6  # here"), (CLAMP, "ratio.clamp(1 - LOW, 1 + HIGH)")),
@@ -152,6 +171,78 @@ CASES = {
         ),
         "weights_rounded_away",
         "Policy().to(DTYPE)",
+    ),
+    "a short format by a method": Case(
+        (
+            (MADE, "policy = Policy().bfloat16()  # here"),
+            ("obs = torch.randn(32, 4) + 1", "obs = (torch.randn(32, 4) + 1).bfloat16()"),
+            ("lr=0.1)", "lr=1e-7)"),
+        ),
+        "weights_rounded_away",
+        "optimizer = ",
+    ),
+    "a short format of the data of weights": Case(
+        (
+            (MADE, f"{MADE}\nfor p in policy.parameters():\n    p.data = p.data.bfloat16()  # here"),
+            (HIDDEN, HIDDEN.replace("obs - self.mean", "(obs - self.mean).bfloat16()")),
+            ("lr=0.1)", "lr=1e-7)"),
+        ),
+        "weights_rounded_away",
+        "optimizer = ",
+    ),
+    "a copy that is made after the optimizer": Case(
+        ((OPTIMIZER, f"{OPTIMIZER}\npolicy = __import__('copy').deepcopy(policy)  # here"),),
+        "weights_unheld",
+        "optimizer = ",
+    ),
+    "a part of which the values are read": Case(
+        ((HIDDEN, HIDDEN.replace("obs - self.mean)", "obs - self.mean).data") + "  # here"),),
+        "weights_without_gradient",
+    ),
+    "a method without gradients": Case(
+        (
+            ("    def forward(self, obs):", "    @torch.no_grad()  # here\n    def hidden(self, obs):"),
+            (HIDDEN, f"{HIDDEN.replace('hidden =', 'return')}\n\n    def forward(self, obs):"),
+            ("self.head(hidden)", "self.head(self.hidden(obs))"),
+        ),
+        "weights_without_gradient",
+    ),
+    "log-probs without gradients": Case(
+        (
+            ("def rollout(", f"{DENSITY}\ndef rollout("),
+            ("policy(obs[rows]).gather(1, actions[rows])[:, 0]", "density(policy(obs[rows]), actions[rows])"),
+            ("loss = -", "loss = 0.1 * policy(obs).square().mean() - "),
+        ),
+        "ratio_without_gradient",
+        "clipped = ",
+    ),
+    "dropout that no mode turns off": Case(
+        (
+            ("self.head(hidden), -1)", "self.head(nn.functional.dropout(hidden, 0.3)), -1)  # here"),
+            (MADE, "policy = Policy().eval()"),
+        ),
+        "dropout_active",
+    ),
+    "a temperature of the samples": Case(
+        (
+            ("def rollout(", f"{COOLED}\ndef rollout("),
+            (DRAWN, "actions = torch.multinomial(cooled(policy.scores(obs), 1.5).softmax(-1), 1)  # here"),
+            ("new = policy(obs[rows])", "new = cooled(policy.scores(obs[rows]), 1.2).log_softmax(-1)"),
+            SCORES,
+        ),
+        "sampling_temperature",
+        "logits / tau",
+    ),
+    "a temperature of the training only": Case(
+        (
+            ("def rollout(", f"{COOLED}\ndef rollout("),
+            (DRAWN, "actions = torch.multinomial(policy.scores(obs).softmax(-1), 1)"),
+            ("new = policy(obs[rows])", "new = cooled(policy.scores(obs[rows]), 0.5).log_softmax(-1)"),
+            ("[:, 0]\n            ratio", "[:, 0]  # here\n            ratio"),
+            SCORES,
+        ),
+        "sampling_temperature",
+        "logits / tau",
     ),
     "statistics that are updated before the training": Case(
         ((TRAIN, f"    policy.update(batch[0])  # here\n{TRAIN}"),), "inputs_unseen", "self.mean +="

@@ -20,7 +20,6 @@ from ppo_doctor.record.script.lines.sources import (
     rates_assigned,
     set_to,
     used_as,
-    without_gradient_before,
 )
 from ppo_doctor.record.script.places import Place
 
@@ -172,23 +171,13 @@ class Agent:
     def freeze(self):
         for p in self.parameters():
             p.requires_grad_(False)
-    def forward(self, x):
-        with torch.no_grad():
-            hidden = self.body(x)
-        return self.head(hidden)
-    def sample(self, x):
-        return self.head(x)
 """
 
 
-def test_helpers_and_blocks_without_gradients_are_told(write):
+def test_helpers_are_told_from_methods_of_their_own_object(write):
     file = write(FROZEN)
     assert is_helper(Place(file, line_with(FROZEN, "(flag)"), ""))
     assert not is_helper(Place(file, line_with(FROZEN, "(False)"), ""))
-    block = without_gradient_before(Place(file, line_with(FROZEN, "head(hidden)"), ""))
-    assert block.line == line_with(FROZEN, "no_grad")
-    assert without_gradient_before(Place(file, line_with(FROZEN, "head(x)"), "")) is None
-    assert without_gradient_before(Place(file, line_with(FROZEN, "body"), "")) is None
 
 
 def test_the_use_of_a_class_is_found_and_its_import_is_not(write):
