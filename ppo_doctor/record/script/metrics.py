@@ -14,7 +14,7 @@ import numpy as np
 from ppo_doctor.record.script.indices import off_prompts
 from ppo_doctor.record.script.places import Place
 from ppo_doctor.record.script.ratios import ONE
-from ppo_doctor.record.script.steps import RatioSeen, Step, masked_apart, temperature
+from ppo_doctor.record.script.steps import RatioSeen, Step, clipped_early, masked_apart, temperature
 from ppo_doctor.record.update import of_minibatches
 
 if TYPE_CHECKING:
@@ -273,12 +273,6 @@ def _of_steps(seen: UpdateSeen) -> dict[str, float]:
     numbers["value_target_with_gradient"] = _share(steps, lambda s: s.value_target_graded)
     numbers["value_broadcast"] = max(step.value_broadcast for step in steps)
     return numbers
-
-
-def clipped_early(step: Step) -> bool:
-    """Return whether gradients were clipped before the first backward pass of a step, so after the step before."""
-    names = [name for name, _ in step.events]
-    return "clip" in names and ("backward" not in names or names.index("clip") < names.index("backward"))
 
 
 def _of_samples(seen: UpdateSeen) -> dict[str, float]:

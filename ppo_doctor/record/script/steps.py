@@ -179,6 +179,12 @@ class Step:
         return tuple(each for each in self.inputs if each.graded)
 
 
+def clipped_early(step: Step) -> bool:
+    """Return whether gradients were clipped before the first backward pass of a step, so after the step before."""
+    names = [name for name, _ in step.events]
+    return "clip" in names and ("backward" not in names or names.index("clip") < names.index("backward"))
+
+
 def temperature(steps: Sequence[Step]) -> tuple[float, Stack, int] | None:
     """Return the divisor of logits that only the passes without gradients have, its line and the number of classes.
 

@@ -12,10 +12,10 @@ from ppo_doctor.record.script.lines.flow import reward_at, shaped_at, spot_of
 from ppo_doctor.record.script.lines.samples import add_sample_lines, new_stack
 from ppo_doctor.record.script.lines.settings import add_setting_lines
 from ppo_doctor.record.script.lines.sources import named_again
-from ppo_doctor.record.script.metrics import UpdateSeen, clipped_early
+from ppo_doctor.record.script.metrics import UpdateSeen
 from ppo_doctor.record.script.operations import indexed
 from ppo_doctor.record.script.places import Place, Places, Stack
-from ppo_doctor.record.script.steps import RatioSeen
+from ppo_doctor.record.script.steps import RatioSeen, clipped_early
 
 if TYPE_CHECKING:
     from ppo_doctor.record.script.session import Session
