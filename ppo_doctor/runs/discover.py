@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -23,6 +23,7 @@ from ppo_doctor.runs.layouts import (
     RunSource,
     Walker,
     combined,
+    holds_runs_only,
     is_config,
     is_project_page,
     is_read,
@@ -187,11 +188,8 @@ def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
         sources = [RunSource(logs=tuple(map(str, held))) for below in tree.walk() if (held := below.of("episodes"))]
     if not sources:
         sources = _looked_into(_doubtful(tree, walker))
-    sure = any(source.logs for source in sources)
-    sources = [
-        replace(source, doubtful=sure and not any(map(named_as_log, source.logs + source.perhaps)))
-        for source in sources
-    ]
+    if any(source.logs for source in sources):
+        sources = list(map(_doubted, sources))
     dumps = [] if sources else [path for below in tree.walk() for path in below.of("dump")]
     if not sources and not dumps:
         sources = _of_settings(tree) or _looked_into(_last_resort(tree))
@@ -202,6 +200,30 @@ def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
     if sources and walker.skipped:
         sources[0] = replace(sources[0], skipped=(*sources[0].skipped, *walker.skipped))
     return sources, dumps
+
+
+def _doubted(source: RunSource) -> RunSource:
+    """Return a source that may hold no run unless a file has the name of a log."""
+    return replace(source, doubtful=not any(map(named_as_log, source.logs + source.perhaps)))
+
+
+def sources_below(folder: Path, walker: Walker) -> Iterator[RunSource]:
+    """Yield the sources below a folder with any number of runs, those of one folder after those of another.
+
+    A folder that holds nothing of a run itself is listed alone, so that memory does not grow with the number of runs;
+    what is in the folders below it is grouped as by `sources_in`.
+    """
+    yield from _one_by_one(folder, walker, (), 0)
+
+
+def _one_by_one(path: Path, walker: Walker, settings: tuple[Path, ...], depth: int) -> Iterator[RunSource]:
+    listed, below = walker.listed(path)
+    if not holds_runs_only(listed, below):
+        yield from map(_doubted, regrouped(list(runs_in(walker.read(path, depth), settings))))
+        return
+    above = (path, *settings)[:2] if listed.of("config") else settings
+    for child in walker.entered(below, depth):
+        yield from _one_by_one(child, walker, above, depth + 1)
 
 
 def _looked_into(paths: Sequence[Path]) -> list[RunSource]:

@@ -198,13 +198,22 @@ class Folder:
 class Walker:
     """Reads folders, each once; `skipped` lists what was not searched, and why."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_folders: int = MOST_FOLDERS) -> None:
         self.skipped: list[str] = []
+        self._most_folders = most_folders
         self._seen: set[str] = set()
         self._missed = 0
 
     def read(self, path: Path, depth: int = 0) -> Folder:
         """Return a folder with the files and folders below it."""
+        folder, below = self.listed(path)
+        folder.folders += [self.read(child, depth + 1) for child in self.entered(below, depth)]
+        if not depth and self._missed:
+            self.skipped.append(f"{self._missed} folders below {path} were not looked into, for there are too many")
+        return folder
+
+    def listed(self, path: Path) -> tuple[Folder, list[Path]]:
+        """Return a folder with its files alone, and the folders in it."""
         folder = Folder(path=path)
         self._seen.add(os.path.realpath(path))
         below: list[Path] = []
@@ -213,6 +222,10 @@ class Walker:
                 below.append(path / entry.name)
             elif not entry.name.startswith(".") and _safely(entry.is_file):
                 folder.files.setdefault(role_of(path / entry.name), []).append(path / entry.name)
+        return folder, below
+
+    def entered(self, below: Sequence[Path], depth: int) -> Iterator[Path]:
+        """Yield the folders to look into, each once, and take note of the others; `depth` is that of their parent."""
         # Links come last, so that of a folder and a link to it the folder is kept (W&B's latest-run).
         for child in sorted(below, key=lambda p: (p.is_symlink(), p.name)):
             if os.path.realpath(child) in self._seen:
@@ -221,13 +234,10 @@ class Walker:
                 self.skipped.append(f"{child} is closed to this user and was not looked into")
             elif depth >= DEEPEST:
                 self.skipped.append(f"{child} lies too deep and was not looked into")
-            elif len(self._seen) >= MOST_FOLDERS:
+            elif len(self._seen) >= self._most_folders:
                 self._missed += 1
             else:
-                folder.folders.append(self.read(child, depth + 1))
-        if not depth and self._missed:
-            self.skipped.append(f"{self._missed} folders below {path} were not looked into, for there are too many")
-        return folder
+                yield child
 
     def _scanned(self, path: Path) -> list[os.DirEntry[str]]:
         entries: list[os.DirEntry[str]] = []
@@ -269,6 +279,8 @@ MOST_TEXTS = 50
 MOST_TABLES = 500
 #: Bytes of console text that are read beside another log of the same run.
 LARGEST_COPY = 64 << 20
+#: Folders in which a run keeps other files than logs, or each metric's.
+_OF_A_RUN = frozenset({"files", "scalars", "params", "tags"})
 _WANDB_RUN = lazy_pattern(r"(?:offline-)?run-\d{8}_\d{6}-(?P<id>.+)")
 
 
@@ -332,6 +344,19 @@ def _plain(folder: Folder, settings: tuple[Path, ...]) -> Iterator[RunSource]:
             own, below = combined([below[0], own], together=below[0].together), []
         yield own
     yield from below
+
+
+def holds_runs_only(folder: Folder, below: Sequence[Path]) -> bool:
+    """Return whether a folder holds no files of a run itself, so that the folders in it can be read one by one.
+
+    `folder` has its own files alone, `below` are the folders in it.
+    """
+    names = [path.name for path in below]
+    parts = (
+        name.lower() in PARTS | _OF_A_RUN or name.startswith("checkpoint-") or _WANDB_RUN.fullmatch(name)
+        for name in names
+    )
+    return set(folder.files) <= {"config", "page", "junk"} and bool(names) and not any(parts)
 
 
 def combined(sources: Sequence[RunSource], *, together: bool = False) -> RunSource:
