@@ -73,9 +73,12 @@ def _engine(name: str, address: str | None, jobs: int | None) -> Engine:
     from ppo_doctor.cli.judge import processors
     from ppo_doctor.fleet.engines import LocalEngine
 
+    if name == "ray":
+        from ppo_doctor.fleet.ray_engine import RayEngine
+
+        return RayEngine(address, jobs)
     if name != "local":
         raise DoctorError(f"--engine {name}: no such engine", hint="local, ray", code=ExitCode.USAGE)
-    del address
     return LocalEngine(jobs or processors())
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ppo_doctor.fleet.remote import is_url, units_at
 from ppo_doctor.fleet.unit import Unit, unit_of
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.runs.discover import gather, sources_below
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from ppo_doctor.fleet.engines import Engine
     from ppo_doctor.fleet.table import Table
     from ppo_doctor.model.request import Request
-    from ppo_doctor.runs.layouts import RunSource
 
 #: Folders that are looked into.
 MOST_FOLDERS = 5_000_000
@@ -61,8 +61,7 @@ def judge_fleet(
 def _new(sources: Sequence[str], known: frozenset[str], done: Progress) -> Iterator[Unit]:
     """Yield the units of sources, each once, that are not known."""
     seen: set[str] = set()
-    for source in _sources(sources, done):
-        unit = unit_of(source)
+    for unit in _units(sources, done):
         if unit.fingerprint in known or unit.fingerprint in seen:
             done.unchanged += unit.fingerprint not in seen
             continue
@@ -70,15 +69,17 @@ def _new(sources: Sequence[str], known: frozenset[str], done: Progress) -> Itera
         yield unit
 
 
-def _sources(given: Sequence[str], done: Progress) -> Iterator[RunSource]:
+def _units(given: Sequence[str], done: Progress) -> Iterator[Unit]:
     for text in given:
-        if Path(text).is_dir():
+        if is_url(text):
+            yield from units_at(text)
+        elif Path(text).is_dir():
             walker = Walker(MOST_FOLDERS)
-            yield from sources_below(Path(text), walker)
+            yield from map(unit_of, sources_below(Path(text), walker))
             done.skipped += walker.skipped
         else:
             found, missing = gather([text])
             if missing and not found:
                 raise DoctorError(missing[0].message, hint=missing[0].hint, code=missing[0].code)
-            yield from found
+            yield from map(unit_of, found)
             done.skipped += [error.message for error in missing]

@@ -23,10 +23,14 @@ class Unit:
     """
 
     key: str
-    source: RunSource
+    #: None of files behind a URL, of which only names are known before they are fetched
+    source: RunSource | None
     fingerprint: str
     modified: float
     size: int
+    #: the folder behind a URL, and the paths below it of the files to fetch
+    url: str = ""
+    files: tuple[str, ...] = ()
 
 
 def unit_of(source: RunSource) -> Unit:

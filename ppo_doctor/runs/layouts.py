@@ -253,9 +253,12 @@ class Walker:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    if entry.name in SKIPPED or (entry.name.startswith(".") and entry.name not in NOT_HIDDEN):
-        return False
-    return _safely(entry.is_dir)
+    return is_searched(entry.name) and _safely(entry.is_dir)
+
+
+def is_searched(name: str) -> bool:
+    """Return whether a folder of a name may hold logs: it is neither a cache nor hidden."""
+    return name not in SKIPPED and (not name.startswith(".") or name in NOT_HIDDEN)
 
 
 def _safely(test: Callable[[], bool]) -> bool:
