@@ -240,7 +240,7 @@ class Summing:
             findings=tuple(self._finding(*each) for each in self._findings.most_common()),
             causes=tuple(CauseCount(id=id, runs=n, benign=benign) for (id, benign), n in self._causes.most_common()),
             tables=tuple(self._tables([each.setting for each in separating.found])),
-            days=tuple(Day(day=day, verdicts=v, outcomes=o) for day, (v, o) in sorted(self._days.items())),
+            days=tuple(Day(day=day, verdicts=dict(v), outcomes=dict(o)) for day, (v, o) in sorted(self._days.items())),
             separating=separating,
             worst=tuple(each for _, _, each in worst if each.verdict in (BROKEN, "warning")),
             reasons=dict(self._reasons.most_common()),
