@@ -62,7 +62,7 @@ def render(summary: FleetSummary, columns: Columns) -> str:
         title,
         join(parts),
         __version__,
-        search="Filter runs: words, setting=value",
+        search="Filter: words, setting=value",
         scripts=("theme.js", "fleet.js"),
         styles=("report.css", "fleet.css"),
         data=data,
@@ -180,11 +180,11 @@ def _line(value: int, top: int) -> Markup:
 
 
 def _round_up(value: int) -> int:
-    """Return the least of 2, 4, 6, 10 and 20 times a power of ten that is not less than a number."""
+    """Return the least number of one digit and zeros that is not less than a number, and at least 2."""
     power = 1
     while value > 10 * power:
         power *= 10
-    return next(step * power for step in (2, 4, 6, 10) if value <= step * power)
+    return next(step * power for step in (2, 3, 4, 5, 6, 8, 10) if value <= step * power)
 
 
 def _separating(separation: Separation) -> Markup:
@@ -256,7 +256,9 @@ def _frequent(title: str, filter: str, entries: Sequence[tuple[str, int, str, st
     rows = []
     for name, runs, value, says in entries[:MOST_LISTED]:
         inside = el("code", text(name))
-        button = el("button", inside, type="button", cls="as-link", data_filter=filter, data_value=value, title=says or None)
+        button = el(
+            "button", inside, type="button", cls="as-link", data_filter=filter, data_value=value, title=says or None
+        )
         meter = el("svg", el("rect", width=f"{100 * runs / most:.1f}", height="8"), cls="meter", **_METER)
         rows.append(el("tr", el("th", button, scope="row"), el("td", meter), el("td", text(f"{runs:,}"), cls="number")))
     left = len(entries) - MOST_LISTED
@@ -297,7 +299,13 @@ def _cross_row(id: str, numbers: Sequence[int], each: CrossTable) -> Markup:
     cells = []
     for at, (number, runs) in enumerate(zip(numbers, each.runs, strict=True)):
         shade = f"s{round(SHADES * number / runs)}" if runs else ""
-        inside = el("button", text(f"{100 * number / runs:.0f} %"), type="button", data_value=each.values[at], title=f"{number:,} of {runs:,}")
+        inside = el(
+            "button",
+            text(f"{100 * number / runs:.0f} %"),
+            type="button",
+            data_value=each.values[at],
+            title=f"{number:,} of {runs:,}",
+        )
         cells.append(el("td", inside if number else text("–"), cls=shade))
     return el("tr", el("th", el("code", text(id)), scope="row"), *cells, data_finding=id)
 
@@ -314,7 +322,9 @@ def _runs(summary: FleetSummary, columns: Columns, gone: Sequence[str]) -> Marku
         el("span", el("button", text(name), type="button", data_sort=key), role="columnheader", cls=f"c-{key}")
         for key, name in HEADS.items()
     )
-    choices = el("div", *_choices(summary, columns), el("button", text("Show all"), type="button", id="reset"), cls="choices")
+    choices = el(
+        "div", *_choices(summary, columns), el("button", text("Show all"), type="button", id="reset"), cls="choices"
+    )
     grid = el(
         "div",
         el("div", el("div", *heads, role="row", cls="line heads"), role="rowgroup"),
@@ -336,7 +346,9 @@ def _choices(summary: FleetSummary, columns: Columns) -> Iterable[Markup]:
     for name, entries in (("verdict", verdicts), ("finding", findings), ("trainer", trainers)):
         options = [el("option", text(f"every {name}"), value="")]
         options += [el("option", text(f"{word} ({runs:,})", 100), value=value) for value, word, runs in entries]
-        yield el("label", el("span", text(name), cls="unseen"), el("select", *options, id=f"{name}-of", autocomplete="off"))
+        yield el(
+            "label", el("span", text(name), cls="unseen"), el("select", *options, id=f"{name}-of", autocomplete="off")
+        )
 
 
 def _failures(reasons: Mapping[str, int]) -> Markup:

@@ -107,7 +107,9 @@ class _Table:
         self.grave: list[tuple[float, ...]] = []
         self._words = {name: Dictionary() for name in WORDS}
         self._about = {name: Dictionary() for name in ("findings", "causes", "setting_values")}
-        self._columns: Columns = {name: [] for name in (*WORDS, *PLAIN, "run", "source", "report", "findings", "causes")}
+        self._columns: Columns = {
+            name: [] for name in (*WORDS, *PLAIN, "run", "source", "report", "findings", "causes")
+        }
         self._settings, self._metrics = Pairs(), Pairs()
 
     def add(self, row: Record, grave: tuple[float, ...], link: str) -> None:
@@ -144,12 +146,16 @@ class _Table:
         for place, at in enumerate(order):
             rank[at] = place
         names = self._columns["run"]
-        shared = commonprefix(names) if len(names) > 1 else ""
+        folders = [name.rpartition("/")[0] for name in names]
+        unique = len(set(folders)) == len(folders) > 1
+        shared = commonprefix(folders if unique else names) if len(names) > 1 else ""
         return {
             **self._columns,
             "words": {name: each.values() for name, each in self._words.items()},
             "about": {name: each.values() for name, each in self._about.items()},
+            # how a run is named in short: without what all names begin with, and by its folder if that is its own
             "prefix": shared.rfind("/") + 1,
+            "folders": unique,
             "rank": rank,
             "settings": self._settings.columns(),
             "metrics": self._metrics.columns(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,14 +41,19 @@ def judge_fleet(
     engine: Engine,
     table: Table,
     tell: Callable[[Progress], None] = lambda _: None,
+    reports: Path | None = None,
 ) -> Progress:
     """Judge every source that is not in the table as it is now, and write the table; `tell` is called after each unit.
+
+    The HTML report of each run that is judged is written into the folder `reports`.
 
     Raises:
         DoctorError: a source is missing, or the table cannot be read (exit code 2 or 3).
     """
     done = Progress()
     units = _new(sources, table.known(), done)
+    if reports is not None:
+        units = (replace(unit, reports=str(reports)) for unit in units)
     for _, rows in engine.map(units, request, pack):
         table.add(rows)
         done.rows.update(row.status for row in rows)

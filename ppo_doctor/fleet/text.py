@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ppo_doctor import __version__
 from ppo_doctor.report.escape import plain, prose
@@ -127,10 +127,3 @@ def _worst(page: Page, worst: Sequence[Worst], room: int) -> None:
 
 def _end(name: str, room: int) -> str:
     return name if columns(name) <= room else "…" + name[-(room - 1) :]
-
-
-def progress(judged: int, failed: int, unchanged: int) -> str:
-    """Return what a call has done so far, as one line without its end."""
-    parts: list[Any] = [f"{judged:,} judged"]
-    parts += [f"{failed:,} failed"] * bool(failed) + [f"{unchanged:,} unchanged"] * bool(unchanged)
-    return ", ".join(parts)

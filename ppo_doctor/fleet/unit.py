@@ -31,6 +31,8 @@ class Unit:
     #: the folder behind a URL, and the paths below it of the files to fetch
     url: str = ""
     files: tuple[str, ...] = ()
+    #: the folder into which the report of each run is written; "" for none
+    reports: str = ""
 
 
 def unit_of(source: RunSource) -> Unit:

@@ -43,7 +43,7 @@
     if (cut > 0 && named.has(name)) return (run) => settings(run).some(([key, held]) => key === name && same(held, value));
     return (run) => text(run).includes(token.toLowerCase());
   });
-  const shortName = (run) => data.run[run].slice(data.prefix);
+  const shortName = (run) => data.run[run].slice(data.prefix, data.folders ? data.run[run].lastIndexOf("/") : undefined);
   const collator = new Intl.Collator("en", { numeric: true });
   const KEYS = {
     run: shortName, verdict: (run) => data.rank[run], what: (run) => word("what", run), end: (run) => data.end[run],
