@@ -42,7 +42,9 @@ HEADS = {
     "wasted": "Wasted",
     "modified": "Written",
 }
+#: Shades of a cell in a table of findings.
 SHADES = 9
+MARKS: Mapping[str, str] = {**{f"{verdict}": mark for verdict, mark in VERDICT_MARKS.items()}, "failed": "–"}
 
 
 def render(summary: FleetSummary, columns: Columns) -> str:
@@ -84,7 +86,7 @@ def _hero(summary: FleetSummary) -> Markup:
 
 
 def _badge(verdict: str, runs: int) -> Markup:
-    mark = {**VERDICT_MARKS, "failed": "–"}[verdict]  # type: ignore[dict-item,index]
+    mark = MARKS[verdict]
     words = f" {runs:,} {'not judged' if verdict == 'failed' else verdict}"
     inside = (el("span", text(mark), cls="mark", aria_hidden="true"), text(words))
     return el("button", *inside, cls=f"badge {verdict}", type="button", data_filter="verdict", data_value=verdict)
@@ -150,11 +152,11 @@ def _chart(name: str, unit: str, bars: Sequence[tuple[str, Counter[str]]], order
 def _bar(bar: tuple[str, Counter[str]], x: float, step: float, top: int, order: Sequence[str]) -> Markup:
     day, counts = bar
     pieces, below = [], 0
-    gap = min(2.0, step * 0.15)
+    width = min(step - min(2.0, step * 0.15), 40.0)
     for kind in order:
         if counts[kind]:
             low, high = (BOTTOM - (BOTTOM - TOP) * value / top for value in (below, below + counts[kind]))
-            size = {"x": f"{x + gap / 2:.1f}", "y": f"{high:.1f}", "width": f"{min(step - gap, 40):.1f}"}
+            size = {"x": f"{x + (step - width) / 2:.1f}", "y": f"{high:.1f}", "width": f"{width:.1f}"}
             pieces.append(el("rect", cls=kind, height=f"{max(low - high, 0.3):.1f}", **size))
             below += counts[kind]
     words = ", ".join(f"{counts[kind]:,} {_word(kind)}" for kind in reversed(order) if counts[kind])
@@ -325,15 +327,9 @@ def _runs(summary: FleetSummary, columns: Columns, gone: Sequence[str]) -> Marku
     choices = el(
         "div", *_choices(summary, columns), el("button", text("Show all"), type="button", id="reset"), cls="choices"
     )
-    grid = el(
-        "div",
-        el("div", el("div", *heads, role="row", cls="line heads"), role="rowgroup"),
-        el("div", el("div", id="rows", role="rowgroup"), id="view", tabindex="-1"),
-        role="table",
-        aria_label="Runs",
-        id="list",
-        hidden=True,
-    )
+    head = el("div", el("div", *heads, role="row", cls="line heads"), role="rowgroup", id="heads")
+    view = el("div", head, el("div", id="rows", role="rowgroup"), id="view", role="presentation", tabindex="-1")
+    grid = el("div", view, role="table", aria_label="Runs", id="list", hidden=True)
     noted = el("p", text(" ".join(notes)), cls="quiet") if notes else NOTHING
     script = el("noscript", el("p", text("The list of runs needs the script of this page.")))
     return _section("runs", "Runs", choices, noted, grid, script)

@@ -240,5 +240,6 @@ def _without(columns: Columns, name: str) -> Columns:
 
 def counted(columns: Columns, name: str) -> list[tuple[str, int]]:
     """Return the words of a column with the numbers of their runs, the most frequent first."""
-    words = columns["words"][name]
-    return [(words[at], runs) for at, runs in Counter(columns[name]).most_common() if words[at]]
+    words: list[str] = columns["words"][name]
+    places: list[int] = columns[name]
+    return [(words[at], runs) for at, runs in Counter(places).most_common() if words[at]]

@@ -24,7 +24,7 @@ LINES, LABELS, SEPARATORS = 30, 10, 3
 #: The greatest share of a line for the name of a run.
 NAME = 0.5
 #: The longest name of a setting and the longest value that are printed in full.
-LONGEST = 40
+LONGEST, LONGEST_REASON = 40, 400
 FORMAT = "ppo-doctor fleet"
 
 
@@ -56,10 +56,15 @@ def _counts(page: Page, summary: FleetSummary) -> None:
     _list(page, "failed", summary.reasons.items())
 
 
+def _room(page: Page) -> int:
+    """Return the columns of an indented line; in ASCII an ellipsis takes two more."""
+    return page.width - INDENT - (2 if page.ascii else 0)
+
+
 def _list(page: Page, label: str, counts: Iterable[tuple[str, int]]) -> None:
     """Add a line with as many names and their counts as it has room for."""
-    words = [f"{number:,} {prose(name, 100)}" for name, number in counts]
-    room = page.width - INDENT - LABELS
+    words = [f"{number:,} {prose(name, LONGEST_REASON)}" for name, number in counts]
+    room = _room(page) - LABELS
     kept = len(words)
     while kept > 1 and columns(_with_rest(words, kept)) > room:
         kept -= 1
@@ -83,7 +88,7 @@ def _separating(page: Page, separation: Separation) -> None:
     shown = [(name_of(each), says(each)) for each in separation.found[:SEPARATORS]]
     width = max(columns(name) for name, _ in shown)
     for name, words in shown:
-        page.row(cut(f"{fitted(name, width)}  {words}", page.width - INDENT), INDENT)
+        page.row(cut(f"{fitted(name, width)}  {words}", _room(page)), INDENT)
 
 
 def name_of(separator: Separator) -> str:
@@ -120,7 +125,7 @@ def _worst(page: Page, worst: Sequence[Worst], room: int) -> None:
     for each, name in zip(shown, named, strict=True):
         since = f" from step {each.since_step}" if each.since_step is not None else ""
         what = prose(f"{each.cause or each.title}{since}")
-        room = page.width - INDENT - grave - width - 4
+        room = _room(page) - grave - width - 4
         severity = Span(each.severity.ljust(grave), SEVERITY_STYLE.get(each.severity, ""))
         page.row((severity, "  ", fitted(name, width), "  ", cut(what, max(room, 12))), INDENT)
 

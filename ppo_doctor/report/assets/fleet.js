@@ -182,7 +182,8 @@
     event.preventDefault();
     const top = next * LINE + (open >= 0 && next > open ? unfolded.offsetHeight : 0);
     if (top < view.scrollTop) view.scrollTop = top;
-    if (top + LINE > view.scrollTop + view.clientHeight) view.scrollTop = top + LINE - view.clientHeight;
+    const room = view.clientHeight - $("heads").offsetHeight;
+    if (top + LINE > view.scrollTop + room) view.scrollTop = top + LINE - room;
     draw(true);
     rows.querySelector(`[data-at="${next}"] button`)?.focus({ preventScroll: true });
   });
