@@ -34,7 +34,7 @@ def test_counts_are_those_of_the_rows():
 def test_equal_reasons_of_failures_are_counted_together():
     found = summarize(plain([a_failure("a"), a_failure("b"), a_failure("c", "Permission denied")]))
     assert found.reasons == {"the file is empty": 2, "Permission denied": 1}
-    assert [(each.run, each.reason) for each in found.failures][0] == ("a", "the file is empty")
+    assert (found.failures[0].run, found.failures[0].reason) == ("a", "the file is empty")
 
 
 def test_a_day_begins_at_midnight_utc():
