@@ -2,116 +2,149 @@
 
 from __future__ import annotations
 
+import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import islice
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Protocol
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ppo_doctor.fleet.row import Row, failed
+from ppo_doctor.model.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
-    from ppo_doctor.checks.rulepack import Pack
     from ppo_doctor.fleet.unit import Unit
-    from ppo_doctor.model.request import Request
 
-#: Units that a process takes at a time, and such shards that wait for each process.
-SHARD, AHEAD = 8, 3
-#: How often a unit is tried whose process ended.
+#: Units that a process takes at a time.
+SHARD = 16
+#: How often a unit is tried again whose process ended.
 TRIES = 2
 ENDED = "the process that judged it ended, perhaps for want of memory"
 
 Judged = tuple["Unit", list[Row]]
+#: Returns the rows of a unit; it is pickled.
+JudgeUnit = Callable[["Unit"], list[Row]]
 
 
 class Engine(Protocol):
     """Judges units somewhere, and returns them in any order."""
 
-    def map(self, units: Iterator[Unit], request: Request, pack: Pack) -> Iterator[Judged]:
+    def map(self, units: Iterator[Unit], judge: JudgeUnit) -> Iterator[Judged]:
         """Yield each unit once with its rows; a bounded number of units is taken ahead."""
         ...
 
 
+@dataclass(slots=True, eq=False)
+class _Worker:
+    """A process, and the units that it was given and has not answered, in the order in which it judges them."""
+
+    process: Any
+    connection: Connection
+    units: list[Unit] = field(default_factory=list)
+    ready: bool = False
+
+
 class LocalEngine:
-    """Judges units in spawned processes; one that ends takes none of the others' units with it."""
+    """Judges units in spawned processes; one that ends is replaced, and the unit that it was at is tried again."""
 
     def __init__(self, processes: int) -> None:
         self._processes = processes
 
-    def map(self, units: Iterator[Unit], request: Request, pack: Pack) -> Iterator[Judged]:
+    def map(self, units: Iterator[Unit], judge: JudgeUnit) -> Iterator[Judged]:
         """Yield each unit once with its rows, those first that are done first."""
-        begin = _Beginning(request, pack)
-        pool = self._pool(begin, self._processes)
-        waiting: dict[Future[list[list[Row]]], list[Unit]] = {}
+        lost: list[Unit] = []
+        ended: Counter[str] = Counter()
+        workers: dict[Connection, _Worker] = {}
         try:
             while True:
-                lost = []
-                while len(waiting) < AHEAD * self._processes and (shard := list(islice(units, SHARD))):
+                while len(workers) < self._processes and (shard := _taken(lost, units)):
+                    worker = _started(judge, shard)
+                    workers[worker.connection] = worker
+                if not workers:
+                    return
+                for connection in wait(list(workers)):
+                    worker = workers[connection]  # type: ignore[index]
                     try:
-                        waiting[pool.submit(_judge_shard, shard)] = shard
-                    except BrokenProcessPool:
-                        lost += shard
-                        break
-                if not waiting and not lost:
-                    break
-                for future in wait(waiting, return_when=FIRST_COMPLETED).done if waiting else ():
-                    shard = waiting.pop(future)
-                    try:
-                        yield from zip(shard, future.result(), strict=True)
-                    except BrokenProcessPool:
-                        lost += shard
-                if lost:
-                    lost += [unit for shard in waiting.values() for unit in shard]
-                    waiting.clear()
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    yield from self._alone(lost, begin)
-                    pool = self._pool(begin, self._processes)
+                        yield from _answers(worker)
+                    except (EOFError, OSError):
+                        del workers[worker.connection]
+                        yield from _given_up(worker, lost, ended)
+                    else:
+                        if worker.ready and not worker.units and not _given(worker, _taken(lost, units)):
+                            del workers[worker.connection]
+                            _stop(worker)
         finally:
-            pool.shutdown(cancel_futures=True)
-
-    def _alone(self, units: list[Unit], begin: _Beginning) -> Iterator[Judged]:
-        """Judge units one after the other, so that it shows which one ends its process."""
-        pool = self._pool(begin, 1)
-        try:
-            for unit in units:
-                for _ in range(TRIES):
-                    try:
-                        rows = pool.submit(_judge_shard, [unit]).result()[0]
-                        break
-                    except BrokenProcessPool:
-                        pool.shutdown(wait=False)
-                        pool = self._pool(begin, 1)
-                else:
-                    rows = [failed(unit, ENDED, again=True)]
-                yield unit, rows
-        finally:
-            pool.shutdown()
-
-    @staticmethod
-    def _pool(begin: _Beginning, processes: int) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=begin)
+            for worker in workers.values():
+                worker.process.terminate()
+                _stop(worker)
 
 
-#: The function with which a process judges, set once when it starts.
-_judge_here: Callable[[Unit], list[Row]] | None = None
+def _taken(lost: list[Unit], units: Iterator[Unit]) -> list[Unit]:
+    """Return the next units, those first that were lost."""
+    shard, lost[:] = lost[:SHARD], lost[SHARD:]
+    return shard or list(islice(units, SHARD))
 
 
-class _Beginning:
-    """What a process does first: it takes the rules, once."""
-
-    def __init__(self, request: Request, pack: Pack) -> None:
-        self._request, self._pack = request, pack
-
-    def __call__(self) -> None:
-        global _judge_here  # noqa: PLW0603 - a process gets its rules once, not with every unit
-        from ppo_doctor.fleet.work import judge_unit
-
-        request, pack = self._request, self._pack
-        _judge_here = lambda unit: judge_unit(unit, request, pack)  # noqa: E731
+def _started(judge: JudgeUnit, units: list[Unit]) -> _Worker:
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(theirs, judge), daemon=True)
+    process.start()
+    theirs.close()
+    return _Worker(process, ours, units)
 
 
-def _judge_shard(units: list[Unit]) -> list[list[Row]]:
-    if _judge_here is None:
-        raise RuntimeError("a process was given work before its rules")
-    return [_judge_here(unit) for unit in units]
+def _given(worker: _Worker, units: list[Unit]) -> bool:
+    """Give units to a process that waits for them; return whether there are any."""
+    worker.units = units
+    if units:
+        with suppress(OSError):  # it has ended, which the next answer tells
+            worker.connection.send(units)
+    return bool(units)
+
+
+def _answers(worker: _Worker) -> Iterator[Judged]:
+    """Yield what a process has answered; EOFError or OSError if it has ended."""
+    if not worker.ready:
+        worker.connection.recv()
+        worker.ready = True
+        worker.connection.send(worker.units)
+        return
+    rows = worker.connection.recv()
+    yield worker.units.pop(0), rows
+
+
+def _given_up(worker: _Worker, lost: list[Unit], ended: Counter[str]) -> Iterator[Judged]:
+    """Take back the units of a process that has ended; yield the one that it was at, if that ended several."""
+    if not worker.ready:
+        text = "a process to judge in cannot be started"
+        hint = "in a script, call it below `if __name__ == '__main__':`"
+        raise DoctorError(text, hint=hint, code=ExitCode.USAGE)
+    _stop(worker)
+    if not worker.units:
+        return
+    guilty = worker.units[0]
+    ended[guilty.key] += 1
+    if ended[guilty.key] > TRIES:
+        yield guilty, [failed(guilty, ENDED, again=True)]
+        lost += worker.units[1:]
+    else:
+        lost += worker.units
+
+
+def _stop(worker: _Worker) -> None:
+    worker.connection.close()
+    worker.process.join()
+
+
+def _work(connection: Connection, judge: JudgeUnit) -> None:
+    """Judge the units that come, until no more come or the process that sends them has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one, which ends it
+    with suppress(EOFError, OSError):
+        connection.send(None)
+        while True:
+            for unit in connection.recv():
+                connection.send(judge(unit))

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.fleet.remote import is_url, units_at
 from ppo_doctor.fleet.unit import Unit, unit_of
+from ppo_doctor.fleet.work import MOST_SECONDS, Judge
 from ppo_doctor.model.errors import DoctorError
-from ppo_doctor.runs.discover import gather, sources_below
+from ppo_doctor.runs.discover import expand, gather, sources_below
 from ppo_doctor.runs.layouts import Walker
 
 if TYPE_CHECKING:
@@ -20,18 +21,22 @@ if TYPE_CHECKING:
     from ppo_doctor.fleet.table import Table
     from ppo_doctor.model.request import Request
 
-#: Folders that are looked into.
+#: Folders that are looked into, and entries of one folder.
 MOST_FOLDERS = 5_000_000
 
 
 @dataclass(slots=True)
 class Progress:
-    """What a call has done so far: rows by status, units that were in the table already, and what was left out."""
+    """What a call has done so far: rows by status, units that were in the table already, and what was left out.
+
+    `empty` are units that turned out to hold no run, `errors` what became of sources that could not be searched.
+    """
 
     rows: Counter[str] = field(default_factory=Counter)
     unchanged: int = 0
     empty: int = 0
     skipped: list[str] = field(default_factory=list)
+    errors: list[DoctorError] = field(default_factory=list)
 
 
 def judge_fleet(
@@ -41,19 +46,27 @@ def judge_fleet(
     engine: Engine,
     table: Table,
     tell: Callable[[Progress], None] = lambda _: None,
+    seconds: float = MOST_SECONDS,
 ) -> Progress:
     """Judge every source that is not in the table as it is now, and write the table; `tell` is called after each unit.
 
+    What was judged is kept if this ends early. A unit is given up after so many seconds.
+
     Raises:
-        DoctorError: a source is missing, or the table cannot be read (exit code 2 or 3).
+        DoctorError: there is no run in any source, or the table cannot be read (exit code 2 or 3).
     """
     done = Progress()
     units = _new(sources, table.known(), done)
-    for _, rows in engine.map(units, request, pack):
-        table.add(rows)
-        done.rows.update(row.status for row in rows)
-        done.empty += not rows
-        tell(done)
+    try:
+        for _, rows in engine.map(units, Judge(request, pack, seconds)):
+            table.add(rows)
+            done.rows.update(row.status for row in rows)
+            done.empty += not rows
+            tell(done)
+    finally:
+        table.flush()
+    if not done.rows and not done.unchanged:
+        raise done.errors[0] if done.errors else DoctorError("there is no run in these sources")
     table.finish()
     return done
 
@@ -62,24 +75,41 @@ def _new(sources: Sequence[str], known: frozenset[str], done: Progress) -> Itera
     """Yield the units of sources, each once, that are not known."""
     seen: set[str] = set()
     for unit in _units(sources, done):
-        if unit.fingerprint in known or unit.fingerprint in seen:
-            done.unchanged += unit.fingerprint not in seen
+        if unit.fingerprint in seen:
             continue
         seen.add(unit.fingerprint)
-        yield unit
-
-
-def _units(given: Sequence[str], done: Progress) -> Iterator[Unit]:
-    for text in given:
-        if is_url(text):
-            yield from units_at(text)
-        elif Path(text).is_dir():
-            walker = Walker(MOST_FOLDERS)
-            yield from map(unit_of, sources_below(Path(text), walker))
-            done.skipped += walker.skipped
+        if unit.fingerprint in known:
+            done.unchanged += 1
         else:
-            found, missing = gather([text])
-            if missing and not found:
-                raise DoctorError(missing[0].message, hint=missing[0].hint, code=missing[0].code)
-            yield from map(unit_of, found)
-            done.skipped += [error.message for error in missing]
+            yield unit
+
+
+def _units(sources: Sequence[str], done: Progress) -> Iterator[Unit]:
+    """Yield the units of sources; those of files that are named one by one come last, for they may belong together."""
+    files: list[str] = []
+    for text in sources:
+        for place in _places(text, done):
+            try:
+                if is_url(place):
+                    yield from units_at(place)
+                elif Path(place).is_dir():
+                    walker = Walker(MOST_FOLDERS, MOST_FOLDERS)
+                    yield from map(unit_of, sources_below(Path(place), walker))
+                    done.skipped += walker.skipped
+                else:
+                    files.append(place)
+            except DoctorError as error:
+                done.errors.append(error)
+    if files:
+        found, missing = gather(files)
+        done.errors += missing
+        yield from map(unit_of, found)
+
+
+def _places(text: str, done: Progress) -> Sequence[str]:
+    """Return what a source names: a URL, or files and folders."""
+    try:
+        return [text] if is_url(text) else expand(text)
+    except DoctorError as error:
+        done.errors.append(error)
+        return ()

@@ -48,11 +48,11 @@ class Table:
         """Add the rows of one unit; they are written with those of others."""
         self._rows += rows
         if len(self._rows) >= ROWS or (self._rows and time.monotonic() - self._written > SECONDS):
-            self._write_part()
+            self.flush()
 
     def finish(self) -> None:
         """Write all rows into one file; of a unit that was judged again only its last rows."""
-        self._write_part()
+        self.flush()
         if not self._part_files() and self.path.exists():
             return
         latest = {_short(key): fingerprint for key, fingerprint in self._keys()}
@@ -94,7 +94,8 @@ class Table:
                 text = f"{path} is no table of a fleet: {error}"
                 raise DoctorError(text, hint=hint, code=ExitCode.USAGE) from error
 
-    def _write_part(self) -> None:
+    def flush(self) -> None:
+        """Write the rows that were added since the last part as another one."""
         if self._rows:
             self._parts.mkdir(parents=True, exist_ok=True)
             batch = _arrow().RecordBatch.from_pylist([row.as_dict() for row in self._rows], schema())
