@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -50,8 +51,10 @@ class _Worker:
 class LocalEngine:
     """Judges units in spawned processes; one that ends is replaced, and the unit that it was at is tried again."""
 
-    def __init__(self, processes: int) -> None:
-        self._processes = processes
+    def __init__(self, processes: int | None = None) -> None:
+        """Use so many processes, or one for each processor that this process may use."""
+        allowed = getattr(os, "sched_getaffinity", None)
+        self._processes = processes or (len(allowed(0)) if allowed else os.cpu_count() or 1)
 
     def map(self, units: Iterator[Unit], judge: JudgeUnit) -> Iterator[Judged]:
         """Yield each unit once with its rows, those first that are done first."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from glob import has_magic
 from functools import partial
+from glob import has_magic
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory

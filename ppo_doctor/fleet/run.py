@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from ppo_doctor.fleet.remote import is_url, units_at
 from ppo_doctor.fleet.unit import Unit, unit_of
 from ppo_doctor.fleet.work import MOST_SECONDS, Judge
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.toml_files import toml_files
 from ppo_doctor.runs.discover import expand, gather, sources_below
 from ppo_doctor.runs.layouts import Walker
 
@@ -56,7 +58,7 @@ def judge_fleet(
         DoctorError: there is no run in any source, or the table cannot be read (exit code 2 or 3).
     """
     done = Progress()
-    units = _new(sources, table.known(), done)
+    units = _new(sources, _options(request, pack), table.known(), done)
     try:
         for _, rows in engine.map(units, Judge(request, pack, seconds)):
             table.add(rows)
@@ -71,10 +73,11 @@ def judge_fleet(
     return done
 
 
-def _new(sources: Sequence[str], known: frozenset[str], done: Progress) -> Iterator[Unit]:
+def _new(sources: Sequence[str], options: str, known: frozenset[str], done: Progress) -> Iterator[Unit]:
     """Yield the units of sources, each once, that are not known."""
     seen: set[str] = set()
-    for unit in _units(sources, done):
+    for found in units_of(sources, done):
+        unit = replace(found, fingerprint=blake2b(f"{options}{found.fingerprint}".encode(), digest_size=16).hexdigest())
         if unit.fingerprint in seen:
             continue
         seen.add(unit.fingerprint)
@@ -84,7 +87,13 @@ def _new(sources: Sequence[str], known: frozenset[str], done: Progress) -> Itera
             yield unit
 
 
-def _units(sources: Sequence[str], done: Progress) -> Iterator[Unit]:
+def _options(request: Request, pack: Pack) -> str:
+    """Return what differs as soon as units are judged by other settings or rules."""
+    rules = [path.read_text(encoding="utf-8") for each in pack.further for path in toml_files(Path(each.path))]
+    return repr((replace(request, debug=False), rules))
+
+
+def units_of(sources: Sequence[str], done: Progress) -> Iterator[Unit]:
     """Yield the units of sources; those of files that are named one by one come last, for they may belong together."""
     files: list[str] = []
     for text in sources:

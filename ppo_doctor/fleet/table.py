@@ -14,6 +14,7 @@ from ppo_doctor.fleet.row import Row
 from ppo_doctor.model.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
 #: Rows of a part, and seconds after which a smaller one is written, so that a kill loses little.
@@ -67,6 +68,13 @@ class Table:
         for batch in self._batches(None):
             yield from batch.to_pylist()
 
+    def to_frame(self) -> pd.DataFrame:
+        """Return the rows as a frame of pandas, with a dictionary for each cell of metrics or settings."""
+        rows: pd.DataFrame = (
+            _arrow().Table.from_batches(self._batches(None), schema()).to_pandas(maps_as_pydicts="strict")
+        )
+        return rows
+
     def _keys(self) -> Iterator[tuple[str, str]]:
         for batch in self._batches(["key", "fingerprint"]):
             yield from zip(batch["key"].to_pylist(), batch["fingerprint"].to_pylist(), strict=True)
@@ -98,8 +106,8 @@ class Table:
         """Write the rows that were added since the last part as another one."""
         if self._rows:
             self._parts.mkdir(parents=True, exist_ok=True)
-            batch = _arrow().RecordBatch.from_pylist([row.as_dict() for row in self._rows], schema())
-            self._write(self._parts / f"part-{self._next:08d}.parquet", [batch])
+            rows = table_of(self._rows)
+            self._write(self._parts / f"part-{self._next:08d}.parquet", rows.to_batches())
             self._next += 1
             self._rows = []
         self._written = time.monotonic()
@@ -119,6 +127,11 @@ class Table:
 def _short(key: str) -> bytes:
     """Return a key in 8 bytes, which a dictionary of 100,000 keys takes a tenth of the memory for."""
     return blake2b(key.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    """Return rows as a table of Arrow."""
+    return _arrow().Table.from_pylist([row.as_dict() for row in rows], schema())
 
 
 def schema() -> pa.Schema:
