@@ -40,6 +40,8 @@ MOST_BYTES = 4 << 30
 #: Runs of one folder up to which they are fetched together, because contents decide how files belong to runs.
 TOGETHER = 8
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+#: Protocol → the extra that brings its client.
+EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 #: Folders below a URL up to which each is listed by itself, so that not everything is held at once.
 MOST_PARTS = 1000
 #: Files that a run is read from, apart from its last saved model; checkpoints are not fetched.
@@ -200,8 +202,7 @@ def _storage(url: str) -> tuple[Any, str]:
 
         storage, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
     except ImportError as error:
-        name = {"gs": "gcs", "gcs": "gcs"}.get(url.partition(":")[0], "s3")
-        hint = f"pip install 'ppo-doctor[{name}]'"
+        hint = f"pip install 'ppo-doctor[{EXTRAS.get(url.partition(':')[0], 'fleet')}]'"
         raise DoctorError(f"{url} cannot be opened: {error}", hint=hint, code=ExitCode.USAGE) from error
     except ValueError as error:
         raise DoctorError(f"{url} cannot be opened: {error}", code=ExitCode.USAGE) from error
@@ -253,9 +254,8 @@ def _folder(known: dict[tuple[str, ...], Folder], parts: tuple[str, ...]) -> Fol
 
 def _below(folder: Folder, above: list[Path]) -> Iterator[_Group]:
     names = [child.path for child in folder.folders]
-    if folder.path / "metrics" in names and _is_named_as_by_mlflow(folder):
-        held = [path for below in folder.walk() for role in below.files for path in below.of(role)]
-        yield _group(folder.path, [*above, *held])
+    if _is_named_as_by_mlflow(folder):
+        yield _of_mlflow(folder, above)
     elif holds_others(folder, names):
         own = own_of(folder, ())
         settings = [*above, *folder.of("config")]
@@ -267,7 +267,20 @@ def _below(folder: Folder, above: list[Path]) -> Iterator[_Group]:
 
 def _is_named_as_by_mlflow(folder: Folder) -> bool:
     names = {path.name for path in (*folder.of("config"), *(child.path for child in folder.folders))}
-    return "meta.yaml" in names or {"params", "tags"} <= names
+    return "metrics" in names and ("meta.yaml" in names or {"params", "tags"} <= names)
+
+
+def _of_mlflow(folder: Folder, above: list[Path]) -> _Group:
+    held = [path for below in folder.walk() for role in below.files for path in below.of(role)]
+    return _group(folder.path, [*above, *held])
+
+
+def _taken_out(folder: Folder, above: list[Path]) -> list[_Group]:
+    """Take the runs of MLflow, whose files only their folders name, out of a folder."""
+    settings = [*above, *folder.of("config")]
+    found = [_of_mlflow(child, settings) for child in folder.folders if _is_named_as_by_mlflow(child)]
+    folder.folders = [child for child in folder.folders if not _is_named_as_by_mlflow(child)]
+    return found + [group for child in folder.folders for group in _taken_out(child, settings)]
 
 
 def _with_own(folder: Folder, own: RunSource, settings: list[Path], below: Iterator[_Group]) -> Iterator[_Group]:
@@ -285,6 +298,7 @@ def _with_own(folder: Folder, own: RunSource, settings: list[Path], below: Itera
 
 def _whole(folder: Folder, above: list[Path]) -> Iterator[_Group]:
     """Yield the units of a folder that may be of one run, in one if they are few, for contents may show they are."""
+    yield from _taken_out(folder, above)
     sources = regrouped(list(runs_in(folder)))
     if 0 < len(sources) <= TOGETHER:
         read = [path for below in folder.walk() for path in (*below.of(*READ), *below.of("model")[-1:])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from hashlib import blake2b
 from pathlib import Path
@@ -52,12 +52,15 @@ class Table:
             self.flush()
 
     def finish(self) -> None:
-        """Write all rows into one file; of a unit that was judged again only its last rows."""
+        """Write all rows into one file; of a unit that was judged again only its last rows.
+
+        The rows of a unit are together in one part.
+        """
         self.flush()
         if not self._part_files() and self.path.exists():
             return
-        latest = {_short(key): fingerprint for key, fingerprint in self._keys()}
-        self._write(self.path, (self._kept(batch, latest) for batch in self._batches(None)))
+        latest = {_short(key): file for file, batch in self._numbered(["key"]) for key in batch["key"].to_pylist()}
+        self._write(self.path, (_of_file(batch, file, latest) for file, batch in self._numbered(None)))
         for each in self._part_files():
             each.unlink()
         if self._parts.exists():
@@ -75,28 +78,23 @@ class Table:
         )
         return rows
 
-    def _keys(self) -> Iterator[tuple[str, str]]:
-        for batch in self._batches(["key", "fingerprint"]):
-            yield from zip(batch["key"].to_pylist(), batch["fingerprint"].to_pylist(), strict=True)
-
-    @staticmethod
-    def _kept(batch: pa.RecordBatch, latest: dict[bytes, str]) -> pa.RecordBatch:
-        pairs = zip(batch["key"].to_pylist(), batch["fingerprint"].to_pylist(), strict=True)
-        return batch.filter(_arrow().array([latest[_short(key)] == fingerprint for key, fingerprint in pairs]))
-
     def _part_files(self) -> list[Path]:
         return sorted(self._parts.glob("part-*.parquet")) if self._parts.is_dir() else []
 
     def _batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        return (batch for _, batch in self._numbered(columns))
+
+    def _numbered(self, columns: Sequence[str] | None) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the batches of the file and then of the parts, in the order in which they were written."""
         from pyarrow.parquet import ParquetFile
 
-        for path in ([self.path] if self.path.exists() else []) + self._part_files():
+        for number, path in enumerate(([self.path] if self.path.exists() else []) + self._part_files()):
             try:
                 with ParquetFile(path) as file:
                     if not set(schema().names) <= set(file.schema_arrow.names):
                         raise ValueError("columns of a fleet's table are missing")  # noqa: TRY301
-                    yield from file.iter_batches(BATCH, columns=columns)
+                    for batch in file.iter_batches(BATCH, columns=columns):
+                        yield number, batch
             except (OSError, ValueError) as error:
                 hint = "name another file with --out"
                 text = f"{path} is no table of a fleet: {error}"
@@ -122,6 +120,11 @@ class Table:
             for batch in batches:
                 writer.write_batch(batch)
         unfinished.replace(path)
+
+
+def _of_file(batch: pa.RecordBatch, file: int, latest: Mapping[bytes, int]) -> pa.RecordBatch:
+    """Return the rows of a batch whose units are in no later file."""
+    return batch.filter(_arrow().array([latest[_short(key)] == file for key in batch["key"].to_pylist()]))
 
 
 def _short(key: str) -> bytes:
