@@ -29,8 +29,8 @@ def memory():
         return place
 
     yield put
-    if storage.exists(place):
-        storage.rm(place, recursive=True)
+    storage.store.clear()
+    storage.pseudo_dirs[:] = [""]
 
 
 @pytest.fixture
