@@ -61,8 +61,8 @@ class Table:
             return
         latest = {_short(key): file for file, batch in self._numbered(["key"]) for key in batch["key"].to_pylist()}
         self._write(self.path, (_of_file(batch, file, latest) for file, batch in self._numbered(None)))
-        for each in self._part_files():
-            each.unlink()
+        for each in (*self._part_files(), *self._parts.glob(".part-*"), *self.path.parent.glob(f".{self.path.name}.*")):
+            each.unlink()  # the last ones are what a call that was killed had not finished
         if self._parts.exists():
             self._parts.rmdir()
 

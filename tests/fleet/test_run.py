@@ -91,7 +91,7 @@ def test_other_settings_or_rules_judge_anew(runs, path, tmp_path):
     done, _ = judged([runs / "sb3"], path, request=Request(settings={"clip_range": 0.3}, debug=True))
     assert done.unchanged == 2
     rules = write(tmp_path / "rules", {"mine/kl-measured.toml": RULE})
-    done, rows = judged([runs / "sb3"], path, pack=load_pack([rules]))
+    done, _ = judged([runs / "sb3"], path, pack=load_pack([rules]))
     assert (done.rows["judged"], done.unchanged) == (2, 0)
     done, _ = judged([runs / "sb3"], path, pack=load_pack([rules]))
     assert done.unchanged == 2
@@ -146,9 +146,7 @@ def test_a_call_that_was_killed_goes_on_where_it_stopped(tmp_path, path):
     runs = many(tmp_path / "runs", 60)
     write(tmp_path, {"killed.py": KILLED})
     command = [sys.executable, str(tmp_path / "killed.py"), str(runs), str(path)]
-    with subprocess.Popen(
-        command, cwd=os.getcwd(), env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ) as running:
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}) as running:
         while running.poll() is None and len(list(tmp_path.glob("runs.parquet.parts/part-*"))) < 2:
             time.sleep(0.05)
         running.send_signal(signal.SIGKILL)

@@ -39,7 +39,7 @@ def test_runs_of_one_file_are_rows_of_their_own_and_a_broken_one_is_told(tmp_pat
 
 
 def test_files_that_hold_no_run_make_no_row(tmp_path):
-    write(tmp_path, {"a/training.txt": "nothing to see\n", "b/progress.csv": as_csv(sb3_rows())})
+    write(tmp_path, {"a/table.csv": "name,colour\na,red\n", "b/progress.csv": as_csv(sb3_rows())})
     assert [len(judge()(unit)) for unit in units(tmp_path)] == [0, 1]
 
 
