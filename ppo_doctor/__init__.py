@@ -62,7 +62,7 @@ def fleet(
     """
     from pathlib import Path
 
-    from ppo_doctor.fleet.frame import frame
+    from ppo_doctor.fleets.frame import frame
 
     given = [sources] if isinstance(sources, str | Path) else sources
     return frame(
@@ -81,6 +81,6 @@ def judge_batch(batch: Mapping[str, Sequence[object]], column: str = "path") -> 
 
     For `ray.data.Dataset.map_batches`. What cannot be read is a row with `status` "failed".
     """
-    from ppo_doctor.fleet.frame import batch as judged
+    from ppo_doctor.fleets.frame import batch as judged
 
     return judged(batch, column)

@@ -58,9 +58,9 @@ def fleet(
     request = request_of(framework, None, settings, None, select, ignore, debug, alias)
     pack = load_rules(rules, request)
     with TemporaryDirectory(prefix="ppo-doctor-") as temporary:
-        from ppo_doctor.fleet.frame import engine_named
-        from ppo_doctor.fleet.run import judge_fleet
-        from ppo_doctor.fleet.table import Table
+        from ppo_doctor.fleets.frame import engine_named
+        from ppo_doctor.fleets.run import judge_fleet
+        from ppo_doctor.fleets.table import Table
 
         table = Table(out or Path(temporary) / "runs.parquet")
         line = ProgressLine()

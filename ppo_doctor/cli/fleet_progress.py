@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ppo_doctor.fleet.run import Progress
+    from ppo_doctor.fleets.run import Progress
 
 #: Seconds between two lines, on a terminal and in a file of a job.
 ON_TERMINAL, IN_FILE = 0.5, 30.0

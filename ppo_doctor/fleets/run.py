@@ -9,9 +9,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ppo_doctor.fleet.remote import is_url, units_at
-from ppo_doctor.fleet.unit import Unit, unit_of
-from ppo_doctor.fleet.work import MOST_SECONDS, Judge
+from ppo_doctor.fleets.remote import is_url, units_at
+from ppo_doctor.fleets.unit import Unit, unit_of
+from ppo_doctor.fleets.work import MOST_SECONDS, Judge
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.toml_files import toml_files
 from ppo_doctor.runs.discover import expand, gather, sources_below
@@ -19,8 +19,8 @@ from ppo_doctor.runs.layouts import Walker
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.rulepack import Pack
-    from ppo_doctor.fleet.engines import Engine
-    from ppo_doctor.fleet.table import Table
+    from ppo_doctor.fleets.engines import Engine
+    from ppo_doctor.fleets.table import Table
     from ppo_doctor.model.request import Request
 
 #: Folders that are looked into, and entries of one folder.

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from ppo_doctor.fleet.engines import ENDED, LocalEngine
+from ppo_doctor.fleets.engines import ENDED, LocalEngine
 from ppo_doctor.model.errors import DoctorError
-from tests.fleet.deadly import Unreadable, judge, unit
+from tests.fleets.deadly import Unreadable, judge, unit
 
 
 def rows_of(names, processes=2):

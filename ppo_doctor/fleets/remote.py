@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from ppo_doctor import __version__
-from ppo_doctor.fleet.unit import Unit
+from ppo_doctor.fleets.unit import Unit
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.runs.discover import MOST_LOOKED_INTO
 from ppo_doctor.runs.layouts import (

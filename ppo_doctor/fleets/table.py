@@ -10,7 +10,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ppo_doctor.fleet.row import Row
+from ppo_doctor.fleets.row import Row
 from ppo_doctor.model.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class Table:
     """The rows of a fleet in a Parquet file; while it grows, in parts in a folder beside it."""
 
     def __init__(self, path: Path) -> None:
+        _arrow()
         self.path = path
         self._parts = path.with_name(f"{path.name}.parts")
         self._rows: list[Row] = []

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from ppo_doctor.checks.rulepack import load_pack
-from ppo_doctor.fleet.engines import LocalEngine
-from ppo_doctor.fleet.table import Table
-from ppo_doctor.fleet.work import Judge
+from ppo_doctor.fleets.engines import LocalEngine
+from ppo_doctor.fleets.table import Table
+from ppo_doctor.fleets.work import Judge
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.request import Request
-from tests.fleet.fleets import Here, analyzed, judged, many, told
+from tests.fleets.fleets import Here, analyzed, judged, many, told
 from tests.runs.folders import as_csv, sb3_rows, write
 
 pytest.importorskip("pyarrow")
@@ -121,7 +121,7 @@ def test_what_was_judged_before_an_interruption_is_kept(runs, path):
 
 
 def test_a_run_that_takes_too_long_is_a_failed_row(runs, path, monkeypatch):
-    monkeypatch.setattr("ppo_doctor.fleet.work.judge_unit", lambda *_: time.sleep(60))
+    monkeypatch.setattr("ppo_doctor.fleets.work.judge_unit", lambda *_: time.sleep(60))
     done, rows = judged([runs / "sb3"], path, seconds=0.1)
     assert done.rows == {"failed": 2}
     assert all(row["again"] for row in rows)
@@ -131,9 +131,9 @@ KILLED = """
 import sys
 from pathlib import Path
 from ppo_doctor.checks.rulepack import load_pack
-from ppo_doctor.fleet import table
-from ppo_doctor.fleet.engines import LocalEngine
-from ppo_doctor.fleet.run import judge_fleet
+from ppo_doctor.fleets import table
+from ppo_doctor.fleets.engines import LocalEngine
+from ppo_doctor.fleets.run import judge_fleet
 from ppo_doctor.model.request import Request
 
 if __name__ == "__main__":

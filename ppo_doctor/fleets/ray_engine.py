@@ -8,15 +8,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ppo_doctor import __version__
-from ppo_doctor.fleet.engines import ENDED, SHARD, TRIES
-from ppo_doctor.fleet.row import Row, failed
+from ppo_doctor.fleets.engines import ENDED, SHARD, TRIES
+from ppo_doctor.fleets.row import Row, failed
 from ppo_doctor.model.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
     from ray import ObjectRef
 
-    from ppo_doctor.fleet.engines import Judged, JudgeUnit
-    from ppo_doctor.fleet.unit import Unit
+    from ppo_doctor.fleets.engines import Judged, JudgeUnit
+    from ppo_doctor.fleets.unit import Unit
 
 #: Shards that wait for each processor of the cluster.
 AHEAD = 3

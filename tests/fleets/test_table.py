@@ -6,9 +6,9 @@ from dataclasses import fields
 
 import pytest
 
-from ppo_doctor.fleet import table as tables
-from ppo_doctor.fleet.row import CauseOf, FindingOf, Row
-from ppo_doctor.fleet.table import Table, schema
+from ppo_doctor.fleets import table as tables
+from ppo_doctor.fleets.row import CauseOf, FindingOf, Row
+from ppo_doctor.fleets.table import Table, schema
 from ppo_doctor.model.errors import DoctorError
 
 pytest.importorskip("pyarrow")

@@ -7,8 +7,8 @@ import signal
 import time
 from pathlib import Path
 
-from ppo_doctor.fleet.row import Row
-from ppo_doctor.fleet.unit import Unit
+from ppo_doctor.fleets.row import Row
+from ppo_doctor.fleets.unit import Unit
 
 
 def unit(name):
@@ -57,7 +57,7 @@ class Hanging:
         self.seconds = seconds
 
     def __call__(self, unit):
-        from ppo_doctor.fleet import work
+        from ppo_doctor.fleets import work
 
         work.judge_unit = _deaf
         return work.Judge(None, None, self.seconds)(unit)

@@ -9,7 +9,7 @@ import pytest
 
 import ppo_doctor
 from ppo_doctor.model.errors import DoctorError
-from tests.fleet.fleets import analyzed, many, told
+from tests.fleets.fleets import analyzed, many, told
 
 pa = pytest.importorskip("pyarrow")
 
@@ -36,7 +36,7 @@ def test_a_fleet_is_a_frame_with_a_row_for_each_run(runs, tmp_path):
 
 def test_settings_and_framework_are_those_of_all_runs(runs):
     frame = ppo_doctor.fleet(runs / "sb3", jobs=1, settings={"n_epochs": 7}, framework="sb3")
-    assert frame["settings"].iloc[0]["ppo_epochs"] == "7"
+    assert frame["settings"].iloc[0]["n_epochs"] == "7"
 
 
 def test_a_source_that_lacks_an_engine_that_does_not_exist(runs):
@@ -67,18 +67,19 @@ def test_a_batch_is_judged_to_a_table_with_the_columns_of_a_fleet(runs):
     ],
 )
 def test_what_is_not_installed_is_named_with_its_command(lacking, call, extra):
-    code = f"import sys; sys.modules['{lacking}'] = None; import ppo_doctor; {call}"
-    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "DoctorError" in made.stderr
-    hint = f"import sys; sys.modules['{lacking}'] = None; import ppo_doctor\ntry: {call}\nexcept Exception as e: print(e.hint, int(e.code))"
-    made = subprocess.run([sys.executable, "-c", hint], capture_output=True, text=True, check=False)
+    lines = (
+        f"import sys; sys.modules['{lacking}'] = None; import ppo_doctor",
+        f"try: {call}",
+        "except Exception as error: print(error.hint, int(error.code))",
+    )
+    made = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
     assert made.stdout == f"pip install 'ppo-doctor[{extra}]' 2\n"
 
 
 def test_nothing_optional_is_imported_for_what_needs_it_not(runs):
     code = (
         "import sys, ppo_doctor; ppo_doctor.analyze(sys.argv[1]); "
-        "print([m for m in ('pyarrow', 'fsspec', 'ray', 's3fs', 'ppo_doctor.fleet') if m in sys.modules])"
+        "print([m for m in ('pyarrow', 'fsspec', 'ray', 's3fs', 'ppo_doctor.fleets') if m in sys.modules])"
     )
     command = [sys.executable, "-c", code, str(runs / "jsonl/000000/run.jsonl")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from ppo_doctor.diagnosis.attempt import attempt
-from ppo_doctor.fleet.remote import StorageError, fetched
-from ppo_doctor.fleet.row import Row, failed, judged
+from ppo_doctor.fleets.remote import StorageError, fetched
+from ppo_doctor.fleets.row import Row, failed, judged
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.runs.discover import sources_below
 from ppo_doctor.runs.layouts import Walker
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ppo_doctor.checks.rulepack import Pack
-    from ppo_doctor.fleet.unit import Unit
+    from ppo_doctor.fleets.unit import Unit
     from ppo_doctor.model.request import Request
     from ppo_doctor.runs.layouts import RunSource
 

@@ -8,14 +8,14 @@ from threading import Thread
 import pytest
 
 from ppo_doctor.checks.rulepack import load_pack
-from ppo_doctor.fleet import work
-from ppo_doctor.fleet.engines import LocalEngine
-from ppo_doctor.fleet.unit import unit_of
-from ppo_doctor.fleet.work import Judge
+from ppo_doctor.fleets import work
+from ppo_doctor.fleets.engines import LocalEngine
+from ppo_doctor.fleets.unit import unit_of
+from ppo_doctor.fleets.work import Judge
 from ppo_doctor.model.request import Request
 from ppo_doctor.runs.discover import sources_below
 from ppo_doctor.runs.layouts import Walker
-from tests.fleet.deadly import Hanging
+from tests.fleets.deadly import Hanging
 from tests.runs.folders import as_csv, sb3_rows, write
 
 

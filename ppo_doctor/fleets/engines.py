@@ -13,11 +13,11 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ppo_doctor.fleet.row import Row, failed
+from ppo_doctor.fleets.row import Row, failed
 from ppo_doctor.model.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
-    from ppo_doctor.fleet.unit import Unit
+    from ppo_doctor.fleets.unit import Unit
 
 #: Units that a process takes at a time.
 SHARD = 16

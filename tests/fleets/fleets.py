@@ -156,8 +156,8 @@ class Here:
 
 def judged(sources, path, *, engine=None, request=None, pack=None, **options):
     """Judge sources into a table; return what was done and the rows of the table."""
-    from ppo_doctor.fleet.run import judge_fleet
-    from ppo_doctor.fleet.table import Table
+    from ppo_doctor.fleets.run import judge_fleet
+    from ppo_doctor.fleets.table import Table
 
     given = [str(source) for source in sources]
     done = judge_fleet(given, request or Request(), pack or load_pack(), engine or Here(), Table(path), **options)

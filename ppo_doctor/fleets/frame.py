@@ -9,12 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.checks.rulepack import load_pack
-from ppo_doctor.fleet.engines import Engine, LocalEngine
-from ppo_doctor.fleet.row import Row, failed
-from ppo_doctor.fleet.run import Progress, judge_fleet, units_of
-from ppo_doctor.fleet.table import Table, table_of
-from ppo_doctor.fleet.unit import Unit
-from ppo_doctor.fleet.work import Judge
+from ppo_doctor.fleets.engines import Engine, LocalEngine
+from ppo_doctor.fleets.row import Row, failed
+from ppo_doctor.fleets.run import Progress, judge_fleet, units_of
+from ppo_doctor.fleets.table import Table, table_of
+from ppo_doctor.fleets.unit import Unit
+from ppo_doctor.fleets.work import Judge
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.request import Request
 from ppo_doctor.trainers.configuration import flatten
@@ -51,7 +51,7 @@ def engine_named(name: str, address: str | None, jobs: int | None) -> Engine:
         DoctorError: there is no such engine, or it cannot be used (exit code 2).
     """
     if name == "ray":
-        from ppo_doctor.fleet.ray_engine import RayEngine
+        from ppo_doctor.fleets.ray_engine import RayEngine
 
         return RayEngine(address, jobs)
     if name != "local":

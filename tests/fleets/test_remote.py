@@ -7,10 +7,10 @@ import uuid
 
 import pytest
 
-from ppo_doctor.fleet import remote
-from ppo_doctor.fleet.remote import fetched, is_url, units_at
+from ppo_doctor.fleets import remote
+from ppo_doctor.fleets.remote import fetched, is_url, units_at
 from ppo_doctor.model.errors import DoctorError
-from tests.fleet.fleets import FLEETS, analyzed, judged, many, told
+from tests.fleets.fleets import FLEETS, analyzed, judged, many, told
 from tests.runs.folders import as_csv, sb3_rows, write
 
 fsspec = pytest.importorskip("fsspec")
@@ -126,7 +126,7 @@ def test_runs_of_a_storage_that_fails_for_good_are_failed_rows_and_tried_by_the_
 ):
     url = memory(FLEETS["two of rllib"])
     units = list(units_at(url))
-    monkeypatch.setattr("ppo_doctor.fleet.run.units_at", lambda _: iter(units))
+    monkeypatch.setattr("ppo_doctor.fleets.run.units_at", lambda _: iter(units))
     with monkeypatch.context() as patch:
         Failing(patch, 10_000)
         done, rows = judged([url], tmp_path / "t.parquet")
