@@ -28,8 +28,8 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"model", "trainers", "diagnosis"},
     # it runs inside training scripts
     "record": set(),
-    "fleet": {"model", "trainers", "readers", "runs", "checks", "diagnosis", "report"},
-    "cli": {"model", "trainers", "readers", "runs", "checks", "diagnosis", "report", "record", "fleet"},
+    "fleets": {"model", "trainers", "readers", "runs", "checks", "diagnosis", "report"},
+    "cli": {"model", "trainers", "readers", "runs", "checks", "diagnosis", "report", "record", "fleets"},
 }
 #: Modules at the top: the API, the entry point, and what people's tests import.
 TOP = {"__init__", "__main__", "testing"}
@@ -43,7 +43,7 @@ ANY = {
     "__init__.py",
 }
 #: Lower it when modules are merged.
-MOST_MODULES = 266
+MOST_MODULES = 268
 
 
 def name_of(path: Path) -> str:

@@ -30,10 +30,9 @@ from ppo_doctor.model.errors import DoctorError, ExitCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ppo_doctor.fleet.engines import Engine
-    from ppo_doctor.fleet.run import Progress
-    from ppo_doctor.fleet.summary import FleetSummary, Record
-    from ppo_doctor.fleet.table import Table
+    from ppo_doctor.fleets.run import Progress
+    from ppo_doctor.fleets.summary import FleetSummary, Record
+    from ppo_doctor.fleets.table import Table
 
 #: Seconds between two lines of progress on a terminal.
 OFTEN = 0.2
@@ -70,15 +69,18 @@ def fleet(
     request = request_of(framework, None, settings, None, select, ignore, debug, alias)
     pack = load_rules(rules, request)
     if reports is not None:
+        reports = reports.resolve()  # workers may be in another folder
         reports.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="ppo-doctor-") as temporary:
-        from ppo_doctor.fleet.run import judge_fleet
-        from ppo_doctor.fleet.summary import COLUMNS, summarize
-        from ppo_doctor.fleet.table import Table
+        from ppo_doctor.fleets.frame import engine_named
+        from ppo_doctor.fleets.run import judge_fleet
+        from ppo_doctor.fleets.summary import COLUMNS, summarize
+        from ppo_doctor.fleets.table import Table
 
         table = Table(out or Path(temporary) / "runs.parquet")
         telling = _Telling()
-        done = judge_fleet(sources, request, pack, _engine(engine, ray_address, jobs), table, telling, reports)
+        chosen = engine_named(engine, ray_address, jobs)
+        done = judge_fleet(sources, request, pack, chosen, table, telling, reports=reports)
         telling.end(done, out)
         summary = summarize(table.rows(COLUMNS))
         for name, path in places:
@@ -103,10 +105,11 @@ class _Telling:
         start = "\r\x1b[K" if self._live else ""
         where = f": {plain(str(out))}" if out is not None else ""
         sys.stderr.write(f"{start}{_so_far(done)}{where}\n")
-        for each in done.skipped[:MOST_SKIPPED]:
+        left = [*done.skipped, *(error.message for error in done.errors)]
+        for each in left[:MOST_SKIPPED]:
             sys.stderr.write(f"ppo-doctor: {plain(each)}\n")
-        if len(done.skipped) > MOST_SKIPPED:
-            sys.stderr.write(f"ppo-doctor: and {len(done.skipped) - MOST_SKIPPED} more\n")
+        if len(left) > MOST_SKIPPED:
+            sys.stderr.write(f"ppo-doctor: and {len(left) - MOST_SKIPPED} more\n")
 
 
 def _so_far(done: Progress) -> str:
@@ -119,12 +122,12 @@ def _rendered(
 ) -> str:
     """Return a fleet in one format."""
     if name == "html":
-        from ppo_doctor.fleet.page import render
-        from ppo_doctor.fleet.page_data import COLUMNS, GRAVE, columns_of, limit_of
+        from ppo_doctor.fleets.page import render
+        from ppo_doctor.fleets.page_data import COLUMNS, GRAVE, columns_of, limit_of
 
         limit = limit_of(table.rows(GRAVE), summary.runs)
         return render(summary, columns_of(table.rows(COLUMNS), _links(reports, path), limit))
-    from ppo_doctor.fleet.text import as_json, as_text
+    from ppo_doctor.fleets.text import as_json, as_text
     from ppo_doctor.report import RenderOptions
 
     return as_json(summary) if name == "json" else as_text(summary, RenderOptions(color=color))
@@ -136,30 +139,17 @@ def _links(reports: Path | None, page: Path | None) -> Callable[[Record], str]:
         return lambda _: ""
     from urllib.parse import quote
 
-    from ppo_doctor.fleet.work import report_name
+    from ppo_doctor.fleets.reports import report_name
 
     there = {each.name for each in reports.iterdir()}
     start = page.parent if page is not None else Path()
-    folder = quote(Path(os.path.relpath(reports, start)).as_posix())
+    folder = quote(Path(os.path.relpath(reports, start.resolve())).as_posix())
 
     def link(row: Record) -> str:
         name = report_name(row["fingerprint"], row["run"])
         return f"{folder}/{name}" if name in there else ""
 
     return link
-
-
-def _engine(name: str, address: str | None, jobs: int | None) -> Engine:
-    from ppo_doctor.cli.judge import processors
-    from ppo_doctor.fleet.engines import LocalEngine
-
-    if name == "ray":
-        from ppo_doctor.fleet.ray_engine import RayEngine
-
-        return RayEngine(address, jobs)
-    if name != "local":
-        raise DoctorError(f"--engine {name}: no such engine", hint="local, ray", code=ExitCode.USAGE)
-    return LocalEngine(jobs or processors())
 
 
 def _places(formats: Sequence[str] | None) -> list[tuple[str, Path | None]]:

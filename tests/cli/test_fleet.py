@@ -68,4 +68,5 @@ def test_wrong_formats_are_refused(cli, runs, formats):
 def test_nothing_to_judge_is_said(cli, tmp_path):
     (tmp_path / "empty").mkdir()
     found = cli("fleet", tmp_path / "empty", "--jobs", "1")
-    assert found.out.startswith("0 runs")
+    assert (found.code, found.out) == (3, "")
+    assert "no log in this folder" in found.err

@@ -8,17 +8,17 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
 from ppo_doctor import __version__
-from ppo_doctor.fleet.page_data import Columns, counted, embedded
-from ppo_doctor.fleet.separating import ASSOCIATION
-from ppo_doctor.fleet.summary import BROKEN
-from ppo_doctor.fleet.text import difference, name_of
+from ppo_doctor.fleets.page_data import Columns, counted, embedded
+from ppo_doctor.fleets.separating import ASSOCIATION
+from ppo_doctor.fleets.summary import BROKEN
+from ppo_doctor.fleets.text import difference, name_of
 from ppo_doctor.report.html import VERDICT_MARKS, framed
 from ppo_doctor.report.html_markup import NOTHING, Markup, el, join, row, table, text
 from ppo_doctor.report.phrases import VERDICTS, count
 
 if TYPE_CHECKING:
-    from ppo_doctor.fleet.separating import Separation, Separator
-    from ppo_doctor.fleet.summary import CrossTable, Day, FleetSummary
+    from ppo_doctor.fleets.separating import Separation, Separator
+    from ppo_doctor.fleets.summary import CrossTable, Day, FleetSummary
 
 #: Days that have a bar each, and the days of a bar beyond that.
 MOST_BARS, SPANS = 62, (1, 7, 30, 365)

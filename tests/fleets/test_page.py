@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.fleet.page import _round_up, render
-from ppo_doctor.fleet.page_data import columns_of
-from ppo_doctor.fleet.row import Row
-from ppo_doctor.fleet.summary import summarize
+from ppo_doctor.fleets.page import _round_up, render
+from ppo_doctor.fleets.page_data import columns_of
+from ppo_doctor.fleets.row import Row
+from ppo_doctor.fleets.summary import summarize
+from tests.fleets.rows import DAY, NOON, SICK, WELL, a_failure, a_fleet, a_row, plain
 from tests.report.browser import CHROMIUM, Tab, browser
-
-from .rows import DAY, NOON, SICK, WELL, a_failure, a_fleet, a_row, plain
 
 needs_browser = pytest.mark.skipif(CHROMIUM is None or sys.platform == "win32", reason="no Chromium on the path")
 EVIL = "</script><img src=x onerror=alert(1)><b>"

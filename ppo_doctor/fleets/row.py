@@ -11,7 +11,7 @@ from ppo_doctor import __version__
 from ppo_doctor.model.words import Severity
 
 if TYPE_CHECKING:
-    from ppo_doctor.fleet.unit import Unit
+    from ppo_doctor.fleets.unit import Unit
     from ppo_doctor.model.diagnosis import Diagnosis, Outcome
     from ppo_doctor.model.run import Run
 

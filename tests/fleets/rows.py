@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from ppo_doctor.fleet.row import CauseOf, FindingOf, Row
+from ppo_doctor.fleets.row import CauseOf, FindingOf, Row
 
 DAY = 86_400.0
 #: 2026-11-01, 12:00 UTC

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from ppo_doctor.fleet.separating import Separating, Separation
+from ppo_doctor.fleets.separating import Separating, Separation
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.words import Severity
 from ppo_doctor.report.phrases import VERDICTS

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ppo_doctor.fleet.engines import ENDED, SHARD, TRIES
-from ppo_doctor.fleet.row import Row, failed
+from ppo_doctor import __version__
+from ppo_doctor.fleets.engines import ENDED, SHARD, TRIES
+from ppo_doctor.fleets.row import Row, failed
 from ppo_doctor.model.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
-    from ppo_doctor.checks.rulepack import Pack
-    from ppo_doctor.fleet.engines import Judged
-    from ppo_doctor.fleet.unit import Unit
-    from ppo_doctor.model.request import Request
+    from ray import ObjectRef
+
+    from ppo_doctor.fleets.engines import Judged, JudgeUnit
+    from ppo_doctor.fleets.unit import Unit
 
 #: Shards that wait for each processor of the cluster.
 AHEAD = 3
@@ -44,17 +46,17 @@ class RayEngine:
             text = f"no Ray cluster at {address}: {error}"
             raise DoctorError(text, hint="see `ray status`", code=ExitCode.USAGE) from error
 
-    def map(self, units: Iterator[Unit], request: Request, pack: Pack) -> Iterator[Judged]:
+    def map(self, units: Iterator[Unit], judge: JudgeUnit) -> Iterator[Judged]:
         """Yield each unit once with its rows, those first that are done first."""
         ray = self._ray
-        task = ray.remote(max_retries=0)(_judge)
-        shared = ray.put((request, pack))
+        task = ray.remote(max_retries=0)(_judge_shard)
+        held = [ray.put(judge)]
         most = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
         waiting: dict[Any, tuple[list[Unit], int]] = {}
         again: list[tuple[list[Unit], int]] = []
         while True:
             while len(waiting) < most and (work := again.pop() if again else (list(islice(units, SHARD)), 0))[0]:
-                waiting[task.remote(shared, work[0])] = work
+                waiting[task.remote(held, work[0])] = work
             if not waiting:
                 return
             done, _ = ray.wait(list(waiting), num_returns=1)
@@ -62,15 +64,27 @@ class RayEngine:
                 shard, tries = waiting.pop(ref)
                 try:
                     yield from zip(shard, ray.get(ref), strict=True)
-                except ray.exceptions.RayError:  # a task itself raises nothing: its process or machine ended
+                except ray.exceptions.RayTaskError as error:  # judging itself raises nothing
+                    text = f"a task of Ray failed: {type(error.cause).__name__}: {error.cause}"
+                    hint = f"install ppo-doctor {__version__} on each machine of the cluster"
+                    raise DoctorError(text, hint=hint, code=ExitCode.USAGE) from error
+                except ray.exceptions.RayError:  # its process or machine ended
                     if tries < TRIES:
                         again += [([unit], tries + 1) for unit in shard]
                     else:
                         yield from ((unit, [failed(unit, ENDED, again=True)]) for unit in shard)
 
 
-def _judge(shared: tuple[Request, Pack], units: list[Unit]) -> list[list[Row]]:
-    """Judge a shard; a first argument of a task is its value, not a reference to it."""
-    from ppo_doctor.fleet.work import judge_unit
+@lru_cache(maxsize=1)
+def _received(judge: ObjectRef) -> JudgeUnit:
+    """Return what the driver judges with, once for each process: to read the rules and their patterns takes a while."""
+    import ray
 
-    return [judge_unit(unit, *shared) for unit in units]
+    received: JudgeUnit = ray.get(judge)
+    return received
+
+
+def _judge_shard(held: list[ObjectRef], units: list[Unit]) -> list[list[Row]]:
+    """Judge a shard; a reference in a list stays one, where Ray would read a bare one anew for each task."""
+    judge = _received(held[0])
+    return [judge(unit) for unit in units]

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.fleet import page_data
-from ppo_doctor.fleet.page_data import Columns, Pairs, columns_of, embedded, limit_of
-
-from .rows import SICK, a_failure, a_fleet, a_row, plain
+from ppo_doctor.fleets import page_data
+from ppo_doctor.fleets.page_data import Columns, Pairs, columns_of, embedded, limit_of
+from tests.fleets.rows import SICK, a_failure, a_fleet, a_row, plain
 
 
 def unpacked(kept: dict[str, Any], run: int) -> dict[str, Any]:

@@ -6,10 +6,9 @@ from collections import Counter
 
 import pytest
 
-from ppo_doctor.fleet import table
-from ppo_doctor.fleet.summary import COLUMNS, MOST_VALUES, WORST, gravity, summarize
-
-from .rows import DAY, NOON, SICK, WELL, a_failure, a_fleet, a_row, plain
+from ppo_doctor.fleets import table
+from ppo_doctor.fleets.summary import COLUMNS, MOST_VALUES, WORST, gravity, summarize
+from tests.fleets.rows import DAY, NOON, SICK, WELL, a_failure, a_fleet, a_row, plain
 
 
 def test_counts_are_those_of_the_rows():

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from ppo_doctor.fleet.summary import Record, gravity, is_benign, reason_of
+from ppo_doctor.fleets.summary import Record, gravity, is_benign, reason_of
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.html_markup import Markup
 from ppo_doctor.report.key_steps import MATTERS

@@ -31,22 +31,22 @@ class Unit:
     #: the folder behind a URL, and the paths below it of the files to fetch
     url: str = ""
     files: tuple[str, ...] = ()
-    #: the folder into which the report of each run is written; "" for none
-    reports: str = ""
 
 
 def unit_of(source: RunSource) -> Unit:
     """Return the unit of the files of a source."""
-    digest = hashlib.sha256(__version__.encode())
+    key = os.path.abspath(source.home or source.log)  # noqa: PTH100 - as it is named, links not followed
+    digest = hashlib.sha256(f"{__version__}\0{key}".encode("utf-8", "surrogateescape"))
     modified, size = 0.0, 0
     for path in sorted(set(_files(source))):
         try:
             found = path.stat()
         except OSError:  # deleted since it was listed; reading it fails with a message
             continue
-        digest.update(f"\0{os.fspath(path)}\0{found.st_size}\0{found.st_mtime_ns}".encode("utf-8", "surrogateescape"))
+        text = f"\0{os.path.abspath(path)}\0{found.st_size}\0{found.st_mtime_ns}"  # noqa: PTH100
+        digest.update(text.encode("utf-8", "surrogateescape"))
         modified, size = max(modified, found.st_mtime), size + found.st_size
-    return Unit(source.log, source, digest.hexdigest()[:32], modified, size)
+    return Unit(key, source, digest.hexdigest()[:32], modified, size)
 
 
 def _files(source: RunSource) -> Iterator[Path]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppo_doctor.fleet.separating import MOST_VALUES, Separating, Separation, fisher, holm, newcombe
+from ppo_doctor.fleets.separating import MOST_VALUES, Separating, Separation, fisher, holm, newcombe
 
 CELL = st.integers(0, 25)
 

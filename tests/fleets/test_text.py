@@ -6,11 +6,10 @@ import json
 
 import pytest
 
-from ppo_doctor.fleet.summary import summarize
-from ppo_doctor.fleet.text import LINES, as_json, as_text
+from ppo_doctor.fleets.summary import summarize
+from ppo_doctor.fleets.text import LINES, as_json, as_text
 from ppo_doctor.report import RenderOptions
-
-from .rows import SICK, a_failure, a_fleet, a_row, plain
+from tests.fleets.rows import SICK, a_failure, a_fleet, a_row, plain
 
 PLAIN = RenderOptions(color=False, width=100)
 

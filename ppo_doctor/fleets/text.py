@@ -14,8 +14,8 @@ from ppo_doctor.report.phrases import SEVERITY_STYLE, VERDICT_STYLE, count
 from ppo_doctor.report.terminal import cut, fitted, names, page_for, paint
 
 if TYPE_CHECKING:
-    from ppo_doctor.fleet.separating import Separation, Separator
-    from ppo_doctor.fleet.summary import FleetSummary, Worst
+    from ppo_doctor.fleets.separating import Separation, Separator
+    from ppo_doctor.fleets.summary import FleetSummary, Worst
     from ppo_doctor.report import RenderOptions
 
 INDENT = 3
