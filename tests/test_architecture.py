@@ -28,7 +28,8 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"model", "trainers", "diagnosis"},
     # it runs inside training scripts
     "record": set(),
-    "cli": {"model", "trainers", "readers", "runs", "checks", "diagnosis", "report", "record"},
+    "fleets": {"model", "trainers", "readers", "runs", "checks", "diagnosis", "report"},
+    "cli": {"model", "trainers", "readers", "runs", "checks", "diagnosis", "report", "record", "fleets"},
 }
 #: Modules at the top: the API, the entry point, and what people's tests import.
 TOP = {"__init__", "__main__", "testing"}
@@ -42,7 +43,7 @@ ANY = {
     "__init__.py",
 }
 #: Lower it when modules are merged.
-MOST_MODULES = 248
+MOST_MODULES = 268
 
 
 def name_of(path: Path) -> str:
@@ -89,7 +90,7 @@ def of_each_module(wrong: Callable[[Path], object]) -> dict[str, object]:
     return {name_of(path): found for path in MODULES if (found := wrong(path))}
 
 
-def test_nothing_is_outside_the_nine_packages():
+def test_nothing_is_outside_the_ten_packages():
     assert {package_of(path) for path in MODULES} == {*ALLOWED, *TOP}
     assert len(MODULES) <= MOST_MODULES
 

@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "rules": "rules",
         "watch": "watch",
         "run": "run",
+        "fleet": "fleet",
     }
 )
 

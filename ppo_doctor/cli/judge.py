@@ -7,7 +7,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from threading import Timer
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from ppo_doctor.checks.rulepack import Pack
+    from ppo_doctor.diagnosis.attempt import Attempt
     from ppo_doctor.model.diagnosis import Diagnosis
     from ppo_doctor.model.request import Request
     from ppo_doctor.model.run import Run
@@ -42,15 +42,6 @@ MOST_NAMES = 5
 PATIENCE, WIDTH = 1.0, 40
 
 
-@dataclass(slots=True, repr=False, eq=False)
-class Attempt:
-    """The result of judging one source: its runs, its errors, and files that turned out to be no run."""
-
-    judged: list[tuple[Run, Diagnosis]] = field(default_factory=list)
-    errors: list[DoctorError] = field(default_factory=list)
-    not_runs: list[str] = field(default_factory=list)
-
-
 def judge_runs(
     sources: Sequence[RunSource],
     errors: list[DoctorError],
@@ -68,6 +59,8 @@ def judge_runs(
     Raises:
         DoctorError: the only source cannot be read, or none can.
     """
+    from ppo_doctor.diagnosis.attempt import attempt
+
     alone = len(sources) == 1 and not errors
     not_runs: list[str] = []
     count = 0
@@ -75,15 +68,15 @@ def judge_runs(
     attempts = (
         _in_processes(sources, request, pack, processes)
         if processes > 1
-        else (_attempt(source, request, pack, alone=alone) for source in sources)
+        else (attempt(source, request, pack, alone=alone) for source in sources)
     )
     with progress([source.log for source in sources], shown=shown) as advance:
-        for attempt in attempts:
-            errors += attempt.errors
-            not_runs += attempt.not_runs
-            count += len(attempt.judged)
-            while attempt.judged:
-                yield attempt.judged.pop(0)
+        for each in attempts:
+            errors += each.errors
+            not_runs += each.not_runs
+            count += len(each.judged)
+            while each.judged:
+                yield each.judged.pop(0)
             advance()
     _print_errors(errors, not_runs)
     if not count:
@@ -109,39 +102,14 @@ def process_count(sources: Sequence[RunSource], jobs: int | None) -> int:
     if jobs is None:
         sizes = (Path(log).stat().st_size for source in sources for log in source.logs if Path(log).is_file())
         worth = PER_RUN * len(sources) + PER_BYTE * sum(sizes) > WORTH_PROCESSES
-        jobs = _processors() if worth else 1
+        jobs = processors() if worth else 1
     return max(1, min(jobs, len(sources), MOST_JOBS))
 
 
-def _processors() -> int:
+def processors() -> int:
     """Return the number of processors that this process may use, fewer than all in a container."""
     allowed = getattr(os, "sched_getaffinity", None)
     return len(allowed(0)) if allowed else os.cpu_count() or 1
-
-
-def _attempt(source: RunSource, request: Request, pack: Pack, *, alone: bool = False) -> Attempt:
-    """Judge one source and collect its errors; with only one source, errors propagate."""
-    from ppo_doctor.diagnosis.analyze import diagnose
-    from ppo_doctor.runs.merging import read_source
-
-    attempt = Attempt()
-    try:
-        outcome = read_source(source, replace(request, configs=(*request.configs, *source.config)))
-        attempt.errors += outcome.broken
-        attempt.judged += [(run, diagnose(run, pack, request)) for run in outcome.runs]
-    except DoctorError as error:
-        if alone:
-            raise
-        if source.doubtful and error.code == ExitCode.NOTHING_TO_JUDGE:
-            attempt.not_runs.append(source.log)
-        else:
-            attempt.errors.append(error)
-    except Exception as error:
-        if alone or request.debug:
-            raise
-        text = f"{source.log}: a bug of ours: {type(error).__name__}: {error}"
-        attempt.errors.append(DoctorError(text, hint="--debug shows the traceback", code=ExitCode.BUG))
-    return attempt
 
 
 def _in_processes(sources: Sequence[RunSource], request: Request, pack: Pack, processes: int) -> Iterator[Attempt]:
@@ -149,6 +117,8 @@ def _in_processes(sources: Sequence[RunSource], request: Request, pack: Pack, pr
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
+
+    from ppo_doctor.diagnosis.attempt import Attempt
 
     further = iter(sources)
     waiting: deque[tuple[RunSource, Future[Attempt]]] = deque()
@@ -188,7 +158,9 @@ _judge_here: Callable[[RunSource], Attempt] | None = None
 
 def _begin(request: Request, pack: Pack) -> None:
     global _judge_here  # noqa: PLW0603 - a process gets its rules once, not with every run
-    _judge_here = lambda source: _attempt(source, request, pack)  # noqa: E731
+    from ppo_doctor.diagnosis.attempt import attempt
+
+    _judge_here = lambda source: attempt(source, request, pack)  # noqa: E731
 
 
 def _in_process(source: RunSource) -> Attempt:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from ppo_doctor.model.errors import DoctorError, ExitCode
@@ -23,14 +23,17 @@ from ppo_doctor.runs.layouts import (
     RunSource,
     Walker,
     combined,
+    holds_others,
     is_config,
     is_project_page,
     is_read,
     is_script,
     named_as_log,
+    own_of,
     regrouped,
     role_of,
     runs_in,
+    with_own,
 )
 
 #: Files of a folder that are opened although their names are not those of logs.
@@ -78,7 +81,7 @@ def _sorted(given: Sequence[str]) -> _Arguments:
     found = _Arguments()
     for text in given:
         try:
-            for path in _expand(text):
+            for path in expand(text):
                 _sort_in(path, found)
         except DoctorError as error:
             found.missing.append(error)
@@ -146,7 +149,12 @@ def _matches(text: str) -> list[str]:
     return sorted(glob.glob(text, recursive=True)) if glob.has_magic(text) else []  # noqa: PTH207 - may be absolute
 
 
-def _expand(text: str) -> list[str]:
+def expand(text: str) -> list[str]:
+    """Return the files and folders that an argument names, itself or as a pattern.
+
+    Raises:
+        DoctorError: there is none (exit code 3).
+    """
     found = _matches(text)
     if not found and glob.has_magic(text):
         raise DoctorError(f"{text}: no file matches")
@@ -187,11 +195,8 @@ def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
         sources = [RunSource(logs=tuple(map(str, held))) for below in tree.walk() if (held := below.of("episodes"))]
     if not sources:
         sources = _looked_into(_doubtful(tree, walker))
-    sure = any(source.logs for source in sources)
-    sources = [
-        replace(source, doubtful=sure and not any(map(named_as_log, source.logs + source.perhaps)))
-        for source in sources
-    ]
+    if any(source.logs for source in sources):
+        sources = list(map(_doubted, sources))
     dumps = [] if sources else [path for below in tree.walk() for path in below.of("dump")]
     if not sources and not dumps:
         sources = _of_settings(tree) or _looked_into(_last_resort(tree))
@@ -202,6 +207,39 @@ def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
     if sources and walker.skipped:
         sources[0] = replace(sources[0], skipped=(*sources[0].skipped, *walker.skipped))
     return sources, dumps
+
+
+def _doubted(source: RunSource) -> RunSource:
+    """Return a source that may hold no run unless a file has the name of a log."""
+    return replace(source, doubtful=not any(map(named_as_log, source.logs + source.perhaps)))
+
+
+def sources_below(folder: Path, walker: Walker) -> Iterator[RunSource]:
+    """Yield the sources below a folder with any number of runs, those of one folder after those of another.
+
+    A folder whose folders hold runs of their own is listed alone, so that memory does not grow with the number of runs;
+    what is in the folders below it is grouped as by `sources_in`.
+
+    Raises:
+        DoctorError: there is none (exit code 3).
+    """
+    found = _one_by_one(folder, walker, (), 0)
+    first = next(found, None)
+    if first is None:
+        yield from sources_in(folder)
+        return
+    yield _doubted(first)
+    yield from map(_doubted, found)
+
+
+def _one_by_one(path: Path, walker: Walker, settings: tuple[Path, ...], depth: int) -> Iterator[RunSource]:
+    listed, below = walker.listed(path)
+    if not holds_others(listed, below):
+        yield from regrouped(list(runs_in(walker.read(path, depth), settings)))
+        return
+    above = (path, *settings)[:2] if listed.of("config") else settings
+    children = (_one_by_one(child, walker, above, depth + 1) for child in walker.entered(below, depth))
+    yield from with_own(listed, own_of(listed, above), chain.from_iterable(children))
 
 
 def _looked_into(paths: Sequence[Path]) -> list[RunSource]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -198,13 +198,23 @@ class Folder:
 class Walker:
     """Reads folders, each once; `skipped` lists what was not searched, and why."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_folders: int = MOST_FOLDERS, most_entries: int | None = None) -> None:
         self.skipped: list[str] = []
+        self._most_folders = most_folders
+        self._most_entries = most_entries or MOST_ENTRIES
         self._seen: set[str] = set()
         self._missed = 0
 
     def read(self, path: Path, depth: int = 0) -> Folder:
         """Return a folder with the files and folders below it."""
+        folder, below = self.listed(path)
+        folder.folders += [self.read(child, depth + 1) for child in self.entered(below, depth)]
+        if not depth and self._missed:
+            self.skipped.append(f"{self._missed} folders below {path} were not looked into, for there are too many")
+        return folder
+
+    def listed(self, path: Path) -> tuple[Folder, list[Path]]:
+        """Return a folder with its files alone, and the folders in it."""
         folder = Folder(path=path)
         self._seen.add(os.path.realpath(path))
         below: list[Path] = []
@@ -213,6 +223,10 @@ class Walker:
                 below.append(path / entry.name)
             elif not entry.name.startswith(".") and _safely(entry.is_file):
                 folder.files.setdefault(role_of(path / entry.name), []).append(path / entry.name)
+        return folder, below
+
+    def entered(self, below: Sequence[Path], depth: int) -> Iterator[Path]:
+        """Yield the folders to look into, each once, and take note of the others; `depth` is that of their parent."""
         # Links come last, so that of a folder and a link to it the folder is kept (W&B's latest-run).
         for child in sorted(below, key=lambda p: (p.is_symlink(), p.name)):
             if os.path.realpath(child) in self._seen:
@@ -221,31 +235,31 @@ class Walker:
                 self.skipped.append(f"{child} is closed to this user and was not looked into")
             elif depth >= DEEPEST:
                 self.skipped.append(f"{child} lies too deep and was not looked into")
-            elif len(self._seen) >= MOST_FOLDERS:
+            elif len(self._seen) >= self._most_folders:
                 self._missed += 1
             else:
-                folder.folders.append(self.read(child, depth + 1))
-        if not depth and self._missed:
-            self.skipped.append(f"{self._missed} folders below {path} were not looked into, for there are too many")
-        return folder
+                yield child
 
     def _scanned(self, path: Path) -> list[os.DirEntry[str]]:
         entries: list[os.DirEntry[str]] = []
         try:
             with os.scandir(path) as scan:
-                entries = list(islice(scan, MOST_LISTED))
+                entries = list(islice(scan, max(MOST_LISTED, self._most_entries)))
         except OSError as error:
             self.skipped.append(f"{path} cannot be listed: {error.strerror}")
-        if len(entries) > MOST_ENTRIES:
-            self.skipped.append(f"{path} holds more than {MOST_ENTRIES} files; the rest was not looked at")
+        if len(entries) > self._most_entries:
+            self.skipped.append(f"{path} holds more than {self._most_entries} files; the rest was not looked at")
             entries.sort(key=lambda entry: (not _is_folder(entry) and not is_read(Path(entry.name)), entry.name))
-        return sorted(entries[:MOST_ENTRIES], key=lambda entry: entry.name)
+        return sorted(entries[: self._most_entries], key=lambda entry: entry.name)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    if entry.name in SKIPPED or (entry.name.startswith(".") and entry.name not in NOT_HIDDEN):
-        return False
-    return _safely(entry.is_dir)
+    return is_searched(entry.name) and _safely(entry.is_dir)
+
+
+def is_searched(name: str) -> bool:
+    """Return whether a folder of a name may hold logs: it is neither a cache nor hidden."""
+    return name not in SKIPPED and (not name.startswith(".") or name in NOT_HIDDEN)
 
 
 def _safely(test: Callable[[], bool]) -> bool:
@@ -269,6 +283,8 @@ MOST_TEXTS = 50
 MOST_TABLES = 500
 #: Bytes of console text that are read beside another log of the same run.
 LARGEST_COPY = 64 << 20
+#: Folders in which a run keeps other files than logs, or each metric's.
+_OF_A_RUN = frozenset({"files", "scalars", "params", "tags"})
 _WANDB_RUN = lazy_pattern(r"(?:offline-)?run-\d{8}_\d{6}-(?P<id>.+)")
 
 
@@ -288,6 +304,8 @@ class RunSource:
     skipped: tuple[str, ...] = ()
     #: dumps and checkpoints to read: named, or all that there is; those in `dumps` are not read
     tensors: tuple[Path, ...] = ()
+    #: the folder whose run or runs these are, which stays while files come and go; None of files that were named
+    home: Path | None = field(default=None, compare=False)
     #: the user or the layout declares all files to be of one run
     together: bool = False
     #: no file has the name of a log, while other sources of the folder have one: it may hold no run
@@ -307,8 +325,11 @@ class RunSource:
 
 def runs_in(folder: Folder, settings: tuple[Path, ...] = ()) -> Iterator[RunSource]:
     """Yield the sources in a folder; `settings` are the folders above that hold configurations, the nearest first."""
-    if folder.of("config"):
-        settings = (folder.path, *settings)[:2]
+    for source in _found(folder, (folder.path, *settings)[:2] if folder.of("config") else settings):
+        yield source if source.home is not None else replace(source, home=folder.path)
+
+
+def _found(folder: Folder, settings: tuple[Path, ...]) -> Iterator[RunSource]:
     mlflow = any(child.path.name == "metrics" for child in folder.folders) and is_mlflow_run(folder.path)
     if mlflow or _is_scalar_store(folder):
         yield RunSource(logs=(str(folder.path),), folders=settings)
@@ -321,17 +342,43 @@ def runs_in(folder: Folder, settings: tuple[Path, ...] = ()) -> Iterator[RunSour
 
 
 def _plain(folder: Folder, settings: tuple[Path, ...]) -> Iterator[RunSource]:
-    own = _own(folder)
+    own = own_of(folder, settings)
     parts = [child for child in folder.folders if own is not None and _is_part(child, folder)]
     below = [source for child in folder.folders if child not in parts for source in runs_in(child, settings)]
     if own is not None:
         perhaps = [path for part in parts for path in _logs_below(part)]
-        own = replace(own, perhaps=(*own.perhaps, *map(str, perhaps)), dumps=_dumps(folder, parts), folders=settings)
-        if len(below) == 1 and not folder.of("log", "wandb", "events"):
-            # It holds the console text of the one run below; values show whether it is of that run.
-            own, below = combined([below[0], own], together=below[0].together), []
-        yield own
-    yield from below
+        own = replace(own, perhaps=(*own.perhaps, *map(str, perhaps)), dumps=_dumps(folder, parts))
+    yield from with_own(folder, own, below)
+
+
+def with_own(folder: Folder, own: RunSource | None, below: Iterable[RunSource]) -> Iterator[RunSource]:
+    """Yield the source of a folder's own files and those below it; text without a log belongs to a single run below."""
+    if own is None:
+        yield from below
+        return
+    further = iter(below)
+    first = list(islice(further, 2))
+    if len(first) == 1 and not folder.of("log", "wandb", "events"):
+        # It holds the console text of the one run below; values show whether it is of that run.
+        yield combined([first[0], own], together=first[0].together)
+        return
+    yield own
+    yield from first
+    yield from further
+
+
+def holds_others(folder: Folder, below: Sequence[Path]) -> bool:
+    """Return whether the folders in a folder hold runs of their own, so that they can be read one by one.
+
+    `folder` has its own files alone, perhaps a stray log among them; `below` are the folders in it.
+    """
+    names = [path.name for path in below]
+    parts = (
+        name.lower() in PARTS | _OF_A_RUN or name.startswith("checkpoint-") or _WANDB_RUN.fullmatch(name)
+        for name in names
+    )
+    of_one_run = folder.of("wandb", "events") or _states(folder) or _is_scalar_store(folder)
+    return bool(names) and not of_one_run and not any(parts)
 
 
 def combined(sources: Sequence[RunSource], *, together: bool = False) -> RunSource:
@@ -345,6 +392,12 @@ def combined(sources: Sequence[RunSource], *, together: bool = False) -> RunSour
         skipped=tuple(text for source in sources for text in source.skipped),
         together=together,
     )
+
+
+def own_of(folder: Folder, settings: tuple[Path, ...]) -> RunSource | None:
+    """Return the files of a folder itself that are logs or may be, None if there are none."""
+    own = _own(folder)
+    return replace(own, folders=settings, home=folder.path) if own is not None else None
 
 
 def _is_part(child: Folder, folder: Folder) -> bool:

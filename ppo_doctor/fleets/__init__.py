@@ -1,0 +1,1 @@
+"""Judge fleets of runs: many sources, one row of a table for each run."""

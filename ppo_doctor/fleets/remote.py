@@ -1,0 +1,314 @@
+"""Find and fetch runs behind a URL that fsspec opens: s3://, gs://, file://, memory:// and others."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from glob import has_magic
+from itertools import chain, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+from ppo_doctor import __version__
+from ppo_doctor.fleets.unit import Unit
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.runs.discover import MOST_LOOKED_INTO
+from ppo_doctor.runs.layouts import (
+    Folder,
+    Role,
+    RunSource,
+    holds_others,
+    is_searched,
+    own_of,
+    regrouped,
+    role_of,
+    runs_in,
+)
+
+#: Pauses between tries of one access to a storage, in seconds.
+PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+#: Most bytes of one run that are fetched.
+MOST_BYTES = 4 << 30
+#: Runs of one folder up to which they are fetched together, because contents decide how files belong to runs.
+TOGETHER = 8
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+#: Protocol → the extra that brings its client.
+EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+#: Folders below a URL up to which each is listed by itself, so that not everything is held at once.
+MOST_PARTS = 1000
+#: Files that a run is read from, apart from its last saved model; checkpoints are not fetched.
+READ: tuple[Role, ...] = ("log", "events", "wandb", "database", "text", "console", "table", "config")
+#: Where paths of a listing are put, lest a local file of the same name is taken for one of them.
+_NOWHERE = Path(os.devnull)
+_T = TypeVar("_T")
+#: A folder, and the files of a unit that is named after it.
+_Group = tuple[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file of a storage: bytes, when it was written (seconds, UTC), and what changes with its contents."""
+
+    size: int
+    modified: float
+    stamp: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A folder or a file of a storage; `base` is that folder, or the one that the file is in."""
+
+    url: str
+    storage: Any
+    path: str
+    base: str
+
+
+def is_url(text: str) -> bool:
+    """Return whether a source is a URL."""
+    return _URL.match(text) is not None
+
+
+def units_at(url: str) -> Iterator[Unit]:
+    """Yield the units below a URL, or below each that a pattern names.
+
+    Raises:
+        DoctorError: the client of the storage is not installed, it cannot be listed, or no run is there (exit code 2
+            or 3).
+    """
+    storage, root = _storage(url)
+    root = root.rstrip("/")
+    places = [
+        _Place(url, storage, path, path if _listed(url, partial(storage.isdir, path)) else path.rpartition("/")[0])
+        for path in (_listed(url, partial(storage.glob, root)) if has_magic(root) else [root])
+    ]
+    found = False
+    for place in places:
+        for tree, files in _trees(place):
+            for folder, paths in _below(tree, []):
+                found = True
+                yield _unit(place, folder, paths, files)
+    if not found:
+        yield from _of_no_layout(url, places)
+
+
+def _of_no_layout(url: str, places: Sequence[_Place]) -> Iterator[Unit]:
+    """Yield the files of places where no run was found by its layout, if they are few; their contents decide."""
+    found = []
+    for place in places:
+        files = _stored_in(place, place.path)
+        if 0 < len(files) <= MOST_LOOKED_INTO:
+            found.append(_unit(place, "", sorted(files), files))
+    if not found:
+        exists = any(_listed(url, partial(place.storage.exists, place.path)) for place in places)
+        raise DoctorError(f"{url}: {'no run there' if exists else 'no such file or folder'}")
+    yield from found
+
+
+def _trees(place: _Place) -> Iterator[tuple[Folder, dict[str, Stored]]]:
+    """Yield the listing of a place, as folders and by path; of one with few folders that hold runs, folder by folder.
+
+    A listing of everything takes the fewest requests, and some kB of memory for each run.
+    """
+    for part, above in _parts(place) if place.path == place.base else [(place.path, {})]:
+        files = above | _stored_in(place, part)
+        yield _tree(files), files
+
+
+def _stored_in(place: _Place, part: str) -> dict[str, Stored]:
+    """Return the files below a part of a place, by their paths below the place."""
+    found = _listed(place.url, partial(place.storage.find, part, detail=True))
+    return {path[len(place.base) :].lstrip("/"): _stored(each) for path, each in found.items()}
+
+
+def _parts(place: _Place) -> list[tuple[str, dict[str, Stored]]]:
+    """Return the paths to list, and for each the configurations above it."""
+    listed = _listed(place.url, partial(place.storage.ls, place.path, detail=True))
+    names = {Path(each["name"]).name: each for each in listed}
+    folders = [Path(name) for name, each in names.items() if each["type"] == "directory" and is_searched(name)]
+    tree = _tree(name for name, each in names.items() if each["type"] != "directory")
+    if not 1 < len(folders) <= MOST_PARTS or own_of(tree, ()) is not None or not holds_others(tree, folders):
+        return [(place.path, {})]
+    above = {path.name: _stored(names[path.name]) for path in tree.of("config")}
+    return [(names[folder.name]["name"], above) for folder in folders]
+
+
+def _listed(url: str, action: Callable[[], _T]) -> _T:
+    try:
+        return _tried(action)
+    except Exception as error:
+        hint = "check the URL and the credentials"
+        raise DoctorError(f"{url} cannot be listed: {_reason(error)}", hint=hint) from error
+
+
+def _unit(place: _Place, folder: str, paths: Sequence[str], files: Mapping[str, Stored]) -> Unit:
+    protocol = place.url.partition("://")[0]
+    home = f"{protocol}://{place.base.lstrip('/') if protocol == 'memory' else place.base}"
+    key = f"{home}/{folder}".rstrip("/")
+    digest = hashlib.sha256(f"{__version__}\0{key}".encode("utf-8", "surrogateescape"))
+    for path in paths:
+        digest.update(f"\0{path}\0{files[path].size}\0{files[path].stamp}".encode("utf-8", "surrogateescape"))
+    held = [files[path] for path in paths]
+    return Unit(
+        key=key,
+        source=None,
+        fingerprint=digest.hexdigest()[:32],
+        modified=max(each.modified for each in held),
+        size=sum(each.size for each in held),
+        url=home,
+        files=tuple(paths),
+    )
+
+
+@contextmanager
+def fetched(unit: Unit) -> Iterator[Path]:
+    """Fetch the files of a unit into a temporary folder, laid out as below the URL.
+
+    Raises:
+        DoctorError: they are too many bytes, or the storage fails for half a minute.
+    """
+    if unit.size > MOST_BYTES:
+        text = f"{unit.key}: {unit.size >> 20:,} MiB are not fetched, the bound is {MOST_BYTES >> 20:,} MiB"
+        raise DoctorError(text, hint="copy it to a disk and name its folder")
+    storage, root = _storage(unit.url)
+    with TemporaryDirectory(prefix="ppo-doctor-") as temporary:
+        for path in unit.files:
+            target = Path(temporary) / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source = f"{root.rstrip('/')}/{path}"
+            try:
+                _tried(lambda source=source, target=target: storage.get_file(source, str(target)))  # type: ignore[misc]
+            except Exception as error:
+                raise StorageError(f"{unit.url}/{path} cannot be read: {_reason(error)}") from error
+        yield Path(temporary)
+
+
+class StorageError(DoctorError):
+    """A storage that fails, perhaps for a while."""
+
+
+def _storage(url: str) -> tuple[Any, str]:
+    """Return the client of a storage and the path there."""
+    try:
+        import fsspec
+
+        storage, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
+    except ImportError as error:
+        hint = f"pip install 'ppo-doctor[{EXTRAS.get(url.partition(':')[0], 'fleet')}]'"
+        raise DoctorError(f"{url} cannot be opened: {error}", hint=hint, code=ExitCode.USAGE) from error
+    except ValueError as error:
+        raise DoctorError(f"{url} cannot be opened: {error}", code=ExitCode.USAGE) from error
+    return storage, str(path)
+
+
+def _tried(action: Callable[[], _T]) -> _T:
+    """Return what an access returns; one that fails is tried again, unless a file is missing or closed to the user."""
+    for pause in PAUSES:
+        try:
+            return action()
+        except (FileNotFoundError, PermissionError):
+            raise
+        except Exception:  # noqa: BLE001 - clients of storages raise exceptions of their own; the last one is raised
+            time.sleep(pause)
+    return action()
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _stored(found: Mapping[str, Any]) -> Stored:
+    """Return what a listing tells of a file; each storage has names of its own for when it was written."""
+    when = next((found[name] for name in ("LastModified", "mtime", "updated", "created") if found.get(name)), 0.0)
+    if isinstance(when, str):
+        when = datetime.fromisoformat(when)
+    seconds = when.timestamp() if isinstance(when, datetime) else float(when)
+    return Stored(int(found.get("size") or 0), seconds, str(found.get("ETag") or found.get("etag") or seconds))
+
+
+def _tree(files: Iterable[str]) -> Folder:
+    """Return the folders of a listing as the walker would read them, below a place where no local file is."""
+    root = Folder(path=_NOWHERE)
+    known: dict[tuple[str, ...], Folder] = {(): root}
+    for text in sorted(files):
+        parts = Path(text).parts
+        if all(map(is_searched, parts[:-1])) and not parts[-1].startswith("."):
+            _folder(known, parts[:-1]).files.setdefault(role_of(Path(text)), []).append(_NOWHERE / text)
+    return root
+
+
+def _folder(known: dict[tuple[str, ...], Folder], parts: tuple[str, ...]) -> Folder:
+    if parts not in known:
+        known[parts] = Folder(path=_NOWHERE.joinpath(*parts))
+        _folder(known, parts[:-1]).folders.append(known[parts])
+    return known[parts]
+
+
+def _below(folder: Folder, above: list[Path]) -> Iterator[_Group]:
+    names = [child.path for child in folder.folders]
+    if _is_named_as_by_mlflow(folder):
+        yield _of_mlflow(folder, above)
+    elif holds_others(folder, names):
+        own = own_of(folder, ())
+        settings = [*above, *folder.of("config")]
+        below = chain.from_iterable(_below(child, settings) for child in folder.folders)
+        yield from below if own is None else _with_own(folder, own, settings, below)
+    else:
+        yield from _whole(folder, above)
+
+
+def _is_named_as_by_mlflow(folder: Folder) -> bool:
+    names = {path.name for path in (*folder.of("config"), *(child.path for child in folder.folders))}
+    return "metrics" in names and ("meta.yaml" in names or {"params", "tags"} <= names)
+
+
+def _of_mlflow(folder: Folder, above: list[Path]) -> _Group:
+    held = [path for below in folder.walk() for role in below.files for path in below.of(role)]
+    return _group(folder.path, [*above, *held])
+
+
+def _taken_out(folder: Folder, above: list[Path]) -> list[_Group]:
+    """Take the runs of MLflow, whose files only their folders name, out of a folder."""
+    settings = [*above, *folder.of("config")]
+    found = [_of_mlflow(child, settings) for child in folder.folders if _is_named_as_by_mlflow(child)]
+    folder.folders = [child for child in folder.folders if not _is_named_as_by_mlflow(child)]
+    return found + [group for child in folder.folders for group in _taken_out(child, settings)]
+
+
+def _with_own(folder: Folder, own: RunSource, settings: list[Path], below: Iterator[_Group]) -> Iterator[_Group]:
+    """Yield the files of a folder itself and those below it as units, as `layouts.with_own` yields their sources."""
+    files = [*settings, *map(Path, (*own.logs, *own.perhaps))]
+    first = list(islice(below, 2))
+    if len(first) == 1 and not folder.of("log"):
+        home, held = first[0]
+        yield home, sorted({*held, *_group(folder.path, files)[1]})
+        return
+    yield _group(folder.path, files)
+    yield from first
+    yield from below
+
+
+def _whole(folder: Folder, above: list[Path]) -> Iterator[_Group]:
+    """Yield the units of a folder that may be of one run, in one if they are few, for contents may show they are."""
+    yield from _taken_out(folder, above)
+    sources = regrouped(list(runs_in(folder)))
+    if 0 < len(sources) <= TOGETHER:
+        read = [path for below in folder.walk() for path in (*below.of(*READ), *below.of("model")[-1:])]
+        yield _group(folder.path, [*above, *read])
+        return
+    for source in sources:
+        configs = [path for below in folder.walk() if below.path in source.folders for path in below.of("config")]
+        yield _group(source.home or folder.path, [*above, *map(Path, (*source.logs, *source.perhaps)), *configs])
+
+
+def _group(home: Path, paths: Iterable[Path]) -> _Group:
+    below = home.relative_to(_NOWHERE).as_posix()
+    return "" if below == "." else below, sorted({path.relative_to(_NOWHERE).as_posix() for path in paths})

@@ -1,0 +1,126 @@
+"""Judge a fleet: find its units, judge those that are new or changed, and put their rows into a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ppo_doctor.fleets.remote import is_url, units_at
+from ppo_doctor.fleets.unit import Unit, unit_of
+from ppo_doctor.fleets.work import MOST_SECONDS, Judge
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.toml_files import toml_files
+from ppo_doctor.runs.discover import expand, gather, sources_below
+from ppo_doctor.runs.layouts import Walker
+
+if TYPE_CHECKING:
+    from ppo_doctor.checks.rulepack import Pack
+    from ppo_doctor.fleets.engines import Engine
+    from ppo_doctor.fleets.table import Table
+    from ppo_doctor.model.request import Request
+
+#: Folders that are looked into, and entries of one folder.
+MOST_FOLDERS = 5_000_000
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a call has done so far: rows by status, units that were in the table already, and what was left out.
+
+    `empty` are units that turned out to hold no run, `errors` what became of sources that could not be searched.
+    """
+
+    rows: Counter[str] = field(default_factory=Counter)
+    unchanged: int = 0
+    empty: int = 0
+    skipped: list[str] = field(default_factory=list)
+    errors: list[DoctorError] = field(default_factory=list)
+
+
+def judge_fleet(
+    sources: Sequence[str],
+    request: Request,
+    pack: Pack,
+    engine: Engine,
+    table: Table,
+    tell: Callable[[Progress], None] = lambda _: None,
+    seconds: float = MOST_SECONDS,
+    reports: Path | None = None,
+) -> Progress:
+    """Judge every source that is not in the table as it is now, and write the table; `tell` is called after each unit.
+
+    What was judged is kept if this ends early. A unit is given up after so many seconds. The HTML report of each run
+    that is judged is written into the folder `reports`.
+
+    Raises:
+        DoctorError: there is no run in any source, or the table cannot be read (exit code 2 or 3).
+    """
+    done = Progress()
+    units = _new(sources, _options(request, pack), table.known(), done)
+    try:
+        for _, rows in engine.map(units, Judge(request, pack, seconds, reports)):
+            table.add(rows)
+            done.rows.update(row.status for row in rows)
+            done.empty += not rows
+            tell(done)
+    finally:
+        table.flush()
+    if not done.rows and not done.unchanged:
+        raise done.errors[0] if done.errors else DoctorError("there is no run in these sources")
+    table.finish()
+    return done
+
+
+def _new(sources: Sequence[str], options: str, known: frozenset[str], done: Progress) -> Iterator[Unit]:
+    """Yield the units of sources, each once, that are not known."""
+    seen: set[str] = set()
+    for found in units_of(sources, done):
+        unit = replace(found, fingerprint=blake2b(f"{options}{found.fingerprint}".encode(), digest_size=16).hexdigest())
+        if unit.fingerprint in seen:
+            continue
+        seen.add(unit.fingerprint)
+        if unit.fingerprint in known:
+            done.unchanged += 1
+        else:
+            yield unit
+
+
+def _options(request: Request, pack: Pack) -> str:
+    """Return what differs as soon as units are judged by other settings or rules."""
+    rules = [path.read_text(encoding="utf-8") for each in pack.further for path in toml_files(Path(each.path))]
+    return repr((replace(request, debug=False), rules))
+
+
+def units_of(sources: Sequence[str], done: Progress) -> Iterator[Unit]:
+    """Yield the units of sources; those of files that are named one by one come last, for they may belong together."""
+    files: list[str] = []
+    for text in sources:
+        for place in _places(text, done):
+            try:
+                if is_url(place):
+                    yield from units_at(place)
+                elif Path(place).is_dir():
+                    walker = Walker(MOST_FOLDERS, MOST_FOLDERS)
+                    yield from map(unit_of, sources_below(Path(place), walker))
+                    done.skipped += walker.skipped
+                else:
+                    files.append(place)
+            except DoctorError as error:
+                done.errors.append(error)
+    if files:
+        found, missing = gather(files)
+        done.errors += missing
+        yield from map(unit_of, found)
+
+
+def _places(text: str, done: Progress) -> Sequence[str]:
+    """Return what a source names: a URL, or files and folders."""
+    try:
+        return [text] if is_url(text) else expand(text)
+    except DoctorError as error:
+        done.errors.append(error)
+        return ()

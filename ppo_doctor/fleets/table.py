@@ -1,0 +1,170 @@
+"""The table of a fleet: parts that are written while runs are judged, and one Parquet file in the end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ppo_doctor.fleets.row import Row
+from ppo_doctor.model.errors import DoctorError, ExitCode
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+#: Rows of a part, and seconds after which a smaller one is written, so that a kill loses little.
+ROWS, SECONDS = 1000, 20.0
+#: Rows that are read at a time.
+BATCH = 1000
+
+
+class Table:
+    """The rows of a fleet in a Parquet file; while it grows, in parts in a folder beside it."""
+
+    def __init__(self, path: Path) -> None:
+        _arrow()
+        self.path = path
+        self._parts = path.with_name(f"{path.name}.parts")
+        self._rows: list[Row] = []
+        self._written = time.monotonic()
+        self._next = 1 + max((int(each.stem.rpartition("-")[2]) for each in self._part_files()), default=0)
+
+    def known(self) -> frozenset[str]:
+        """Return the fingerprints of the units that are in the table and need not be judged again.
+
+        Raises:
+            DoctorError: a file of the table is no table of a fleet (exit code 2).
+        """
+        found: set[str] = set()
+        for batch in self._batches(["fingerprint", "again"]):
+            for fingerprint, again in zip(batch["fingerprint"].to_pylist(), batch["again"].to_pylist(), strict=True):
+                (found.discard if again else found.add)(fingerprint)
+        return frozenset(found)
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Add the rows of one unit; they are written with those of others."""
+        self._rows += rows
+        if len(self._rows) >= ROWS or (self._rows and time.monotonic() - self._written > SECONDS):
+            self.flush()
+
+    def finish(self) -> None:
+        """Write all rows into one file; of a unit that was judged again only its last rows.
+
+        The rows of a unit are together in one part.
+        """
+        self.flush()
+        if not self._part_files() and self.path.exists():
+            return
+        latest = {_short(key): file for file, batch in self._numbered(["key"]) for key in batch["key"].to_pylist()}
+        self._write(self.path, (_of_file(batch, file, latest) for file, batch in self._numbered(None)))
+        for each in (*self._part_files(), *self._parts.glob(".part-*"), *self.path.parent.glob(f".{self.path.name}.*")):
+            each.unlink()  # the last ones are what a call that was killed had not finished
+        if self._parts.exists():
+            self._parts.rmdir()
+
+    def rows(self, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the rows as plain values, with all columns or with some."""
+        for batch in self._batches(columns):
+            yield from batch.to_pylist()
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the rows as a frame of pandas, with a dictionary for each cell of metrics or settings."""
+        rows: pd.DataFrame = (
+            _arrow().Table.from_batches(self._batches(None), schema()).to_pandas(maps_as_pydicts="strict")
+        )
+        return rows
+
+    def _part_files(self) -> list[Path]:
+        return sorted(self._parts.glob("part-*.parquet")) if self._parts.is_dir() else []
+
+    def _batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        return (batch for _, batch in self._numbered(columns))
+
+    def _numbered(self, columns: Sequence[str] | None) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the batches of the file and then of the parts, in the order in which they were written."""
+        from pyarrow.parquet import ParquetFile
+
+        for number, path in enumerate(([self.path] if self.path.exists() else []) + self._part_files()):
+            try:
+                with ParquetFile(path) as file:
+                    if not set(schema().names) <= set(file.schema_arrow.names):
+                        raise ValueError("columns of a fleet's table are missing")  # noqa: TRY301
+                    for batch in file.iter_batches(BATCH, columns=columns):
+                        yield number, batch
+            except (OSError, ValueError) as error:
+                hint = "name another file with --out"
+                text = f"{path} is no table of a fleet: {error}"
+                raise DoctorError(text, hint=hint, code=ExitCode.USAGE) from error
+
+    def flush(self) -> None:
+        """Write the rows that were added since the last part as another one."""
+        if self._rows:
+            self._parts.mkdir(parents=True, exist_ok=True)
+            rows = table_of(self._rows)
+            self._write(self._parts / f"part-{self._next:08d}.parquet", rows.to_batches())
+            self._next += 1
+            self._rows = []
+        self._written = time.monotonic()
+
+    @staticmethod
+    def _write(path: Path, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write a file whole, then put it in its place."""
+        from pyarrow.parquet import ParquetWriter
+
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+        with ParquetWriter(unfinished, schema(), compression="zstd") as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        unfinished.replace(path)
+
+
+def _of_file(batch: pa.RecordBatch, file: int, latest: Mapping[bytes, int]) -> pa.RecordBatch:
+    """Return the rows of a batch whose units are in no later file."""
+    return batch.filter(_arrow().array([latest[_short(key)] == file for key in batch["key"].to_pylist()]))
+
+
+def _short(key: str) -> bytes:
+    """Return a key in 8 bytes, which a dictionary of 100,000 keys takes a tenth of the memory for."""
+    return blake2b(key.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    """Return rows as a table of Arrow."""
+    return _arrow().Table.from_pylist([row.as_dict() for row in rows], schema())
+
+
+def schema() -> pa.Schema:
+    """Return the columns of the table and their types."""
+    pa = _arrow()
+    text, whole, number, truth = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+    findings = pa.struct({"id": text, "severity": text, "since_step": whole, "title": text})
+    causes = pa.struct({"id": text, "confidence": text, "severity": text, "benign": truth})
+    of_annotation = {
+        "str": text,
+        "bool": truth,
+        "int": whole,
+        "int | None": whole,
+        "float": number,
+        "float | None": number,
+        "Literal['judged', 'failed']": text,
+        'Literal["judged", "failed"]': text,
+        "tuple[FindingOf, ...]": pa.list_(findings),
+        "tuple[CauseOf, ...]": pa.list_(causes),
+        "Mapping[str, float]": pa.map_(text, number),
+        "Mapping[str, str]": pa.map_(text, text),
+    }
+    return pa.schema({each.name: of_annotation[str(each.type)] for each in fields(Row)})
+
+
+def _arrow() -> Any:  # noqa: ANN401 - a module
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        hint = "pip install 'ppo-doctor[fleet]'"
+        raise DoctorError("a fleet's table needs pyarrow", hint=hint, code=ExitCode.USAGE) from error
+    return pa

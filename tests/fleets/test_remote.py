@@ -1,0 +1,187 @@
+"""Runs behind a URL: found by names alone, fetched, judged as the same files on a disk."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+
+import pytest
+
+from ppo_doctor.fleets import remote
+from ppo_doctor.fleets.remote import fetched, is_url, units_at
+from ppo_doctor.model.errors import DoctorError
+from tests.fleets.fleets import FLEETS, analyzed, judged, many, told
+from tests.runs.folders import as_csv, sb3_rows, write
+
+fsspec = pytest.importorskip("fsspec")
+pytest.importorskip("pyarrow")
+
+
+@pytest.fixture
+def memory():
+    """Return a function that copies files to a memory file system, and its URL there."""
+    place = f"memory://{uuid.uuid4().hex}"
+    storage = fsspec.filesystem("memory")
+
+    def put(files):
+        for name, content in files.items():
+            storage.pipe(f"{place}/{name}", content if isinstance(content, bytes) else content.encode())
+        return place
+
+    yield put
+    storage.store.clear()
+    storage.pseudo_dirs[:] = [""]
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    pauses = []
+    monkeypatch.setattr(remote.time, "sleep", pauses.append)
+    return pauses
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_a_layout_is_judged_alike_from_a_disk_from_a_storage_and_by_analyze(name, tmp_path, memory):
+    folder, url = write(tmp_path / "runs", FLEETS[name]), memory(FLEETS[name])
+    expected = analyzed(folder)
+    assert expected
+    _, local = judged([folder], tmp_path / "local.parquet")
+    assert told(local) == expected
+    _, stored = judged([url], tmp_path / "stored.parquet")
+    assert told(stored, folder, url) == expected
+    assert [row["status"] for row in stored] == [row["status"] for row in local]
+    _, again = judged([f"file://{folder}"], tmp_path / "file.parquet")
+    assert told(again, folder, f"file://{folder}") == expected
+
+
+def test_only_what_changed_in_a_storage_is_judged_again(tmp_path, memory):
+    url = memory(FLEETS["nested, settings above"])
+    done, _ = judged([url], tmp_path / "t.parquet")
+    assert (done.rows["judged"], done.unchanged) == (4, 0)
+    memory({"exp1/seed1/progress.csv": as_csv(sb3_rows(30)), "exp3/progress.csv": as_csv(sb3_rows())})
+    done, rows = judged([url], tmp_path / "t.parquet")
+    assert (done.rows["judged"], done.unchanged, len(rows)) == (2, 3, 5)
+
+
+def test_a_file_and_a_pattern_behind_a_url(memory):
+    url = memory({f"{name}/progress.csv": as_csv(sb3_rows()) for name in ("a1", "a2", "b1")})
+    assert [unit.key for unit in units_at(f"{url}/a1/progress.csv")] == [f"{url}/a1"]
+    assert {unit.key for unit in units_at(f"{url}/a*")} == {f"{url}/a1", f"{url}/a2"}
+
+
+@pytest.mark.parametrize("url", ["memory://nothing/here", "memory://nothing/*.csv"])
+def test_what_is_not_there_is_said(url):
+    with pytest.raises(DoctorError, match=r"no such file|no file matches"):
+        list(units_at(url))
+
+
+def test_an_unknown_protocol_and_a_client_that_lacks_are_usage_errors(monkeypatch):
+    with pytest.raises(DoctorError) as unknown:
+        list(units_at("nonsense://x/y"))
+    assert unknown.value.code == 2
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(DoctorError) as lacking:
+        list(units_at("s3://bucket/runs"))
+    assert (lacking.value.hint, lacking.value.code) == ("pip install 'ppo-doctor[s3]'", 2)
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(DoctorError) as without:
+        list(units_at("memory://x"))
+    assert "ppo-doctor[fleet]" in without.value.hint
+
+
+@pytest.mark.parametrize(("text", "url"), [("s3://b/x", True), ("C:\\runs", False), ("runs/*", False), ("gs://", True)])
+def test_what_is_a_url(text, url):
+    assert is_url(text) is url
+
+
+class Failing:
+    """Makes accesses of the memory file system fail, so many times."""
+
+    def __init__(self, monkeypatch, times):
+        self.left = times
+        storage = type(fsspec.filesystem("memory"))
+        for name in ("find", "get_file"):
+            monkeypatch.setattr(storage, name, self._failing(getattr(storage, name)))
+
+    def _failing(self, access):
+        def fails(*args, **kwargs):
+            if self.left:
+                self.left -= 1
+                raise ConnectionResetError("the storage is down")
+            return access(*args, **kwargs)
+
+        return fails
+
+
+def test_a_storage_that_fails_for_a_while_is_asked_again(tmp_path, memory, monkeypatch, impatient):
+    url = memory(FLEETS["two of rllib"])
+    Failing(monkeypatch, 5)
+    done, _ = judged([url], tmp_path / "t.parquet")
+    assert (done.rows, done.errors) == ({"judged": 2}, [])
+    assert sum(impatient) > 10
+
+
+def test_runs_of_a_storage_that_fails_for_good_are_failed_rows_and_tried_by_the_next_call(
+    tmp_path, memory, monkeypatch, impatient
+):
+    url = memory(FLEETS["two of rllib"])
+    units = list(units_at(url))
+    monkeypatch.setattr("ppo_doctor.fleets.run.units_at", lambda _: iter(units))
+    with monkeypatch.context() as patch:
+        Failing(patch, 10_000)
+        done, rows = judged([url], tmp_path / "t.parquet")
+    assert done.rows == {"failed": 2}
+    assert all("the storage is down" in row["error"] and row["again"] for row in rows)
+    assert sum(impatient) > 60
+    done, rows = judged([url], tmp_path / "t.parquet")
+    assert [row["status"] for row in rows] == ["judged", "judged"]
+    done, _ = judged([url], tmp_path / "t.parquet")
+    assert done.unchanged == 2
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_storage_that_cannot_be_listed_is_an_error(memory, monkeypatch):
+    url = memory(FLEETS["two of rllib"])
+    Failing(monkeypatch, 10_000)
+    with pytest.raises(DoctorError, match="cannot be listed"):
+        list(units_at(url))
+
+
+def test_a_run_of_too_many_bytes_is_not_fetched(tmp_path, memory, monkeypatch):
+    url = memory(FLEETS["two of rllib"])
+    monkeypatch.setattr(remote, "MOST_BYTES", 1000)
+    _, rows = judged([url], tmp_path / "t.parquet")
+    assert [row["status"] for row in rows] == ["failed", "failed"]
+    assert all("not fetched" in row["error"] and not row["again"] for row in rows)
+
+
+def test_checkpoints_are_not_fetched(memory):
+    files = {
+        "a/progress.csv": as_csv(sb3_rows()),
+        "a/policy.pt": b"x" * 9000,
+        "a/model_1.zip": b"1",
+        "a/model_2.zip": b"2",
+    }
+    (unit,) = units_at(memory(files))
+    assert set(unit.files) == {"a/progress.csv", "a/model_2.zip"}
+    with fetched(unit) as folder:
+        assert (folder / "a/progress.csv").is_file()
+    assert not folder.exists()
+
+
+def test_of_few_folders_each_is_listed_by_itself(tmp_path, memory, monkeypatch):
+    many(tmp_path / "runs", 12)
+    files = {
+        str(p.relative_to(tmp_path / "runs")): p.read_bytes() for p in (tmp_path / "runs").rglob("*") if p.is_file()
+    }
+    url = memory({**files, "config.yaml": "n_epochs: 3\n"})
+    most = []
+    storage = type(fsspec.filesystem("memory"))
+    find = storage.find
+    monkeypatch.setattr(storage, "find", lambda *a, **k: most.append(len(found := find(*a, **k))) or found)
+    keys = {unit.key: unit for unit in units_at(url)}
+    assert len(keys) == 12
+    assert len(most) == 6
+    assert all("config.yaml" in unit.files for unit in keys.values())
+    monkeypatch.setattr(remote, "MOST_PARTS", 0)
+    assert {unit.key: unit.fingerprint for unit in units_at(url)} == {key: u.fingerprint for key, u in keys.items()}
