@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, repr=False, eq=False)
 class _Listed:
-    """A run of the list, how it was judged, and for which state of its files; times are those of the monotonic clock."""
+    """A run of the list, how it was judged, and for which state of its files; times are monotonic."""
 
     found: Found
     judgement: Judgement | None = None
@@ -151,7 +151,7 @@ class RunList:
                 for key in self._listed.keys() - keys:
                     del self._listed[key]
                     self._pages.pop(key, None)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the page says it, and the thread goes on
             _log.exception("the runs could not be listed")
             notes.append(f"The runs could not be listed: {type(error).__name__}: {error}")
         with self._ready:
@@ -182,11 +182,12 @@ class RunList:
         begun = time.monotonic()
         try:
             judgement = judge(found, growing=growing, page=found.key == self._opened)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the page says it, and the thread goes on
             _log.exception("%s could not be judged", found.name)
             judgement = Judgement("failed", reason=f"a bug of ours: {type(error).__name__}: {error}")
         ended = time.monotonic()
         with self._ready:
+            self._judging = ""
             each.judgement, each.judged_as = judgement, stamp
             each.again = ended + max(PAUSE, SHARE * (ended - begun))
             self._pages.pop(found.key, None)  # also of a judgement without a page: it would be that of an earlier one

@@ -52,7 +52,7 @@ function verdict(run) {
 
 function about(run) {
   const step = run.step === null ? [] : [`step ${run.step.toLocaleString("en")}`];
-  const when = run.writing ? `still written, ${span(run.age)} ago` : `written ${span(run.age)} ago`;
+  const when = run.writing ? `still being written, ${span(run.age)} ago` : `written ${span(run.age)} ago`;
   return [...step, when].join(" · ");
 }
 
