@@ -21,8 +21,9 @@ ATTENTION = 15.0
 PAUSE, SHARE = 3.0, 20
 #: Seconds after its last change for which a run is taken to be still written.
 WRITING = 60.0
-#: Most runs that are listed, the latest ones, and the bytes of one up to which it is judged before it is opened.
-MOST_RUNS, LARGEST = 500, 256 << 20
+#: Most runs that are listed, the latest ones, and the bytes of one up to which it is judged before it is opened. A run
+#: waits until those are judged that have fewer times `BATCH` bytes.
+MOST_RUNS, LARGEST, BATCH = 500, 64 << 20, 4 << 20
 #: Reports that are kept.
 MOST_PAGES = 16
 #: Seconds for which the thread sleeps when there is nothing to do, and at most after each judgement: it sleeps as long
@@ -164,12 +165,12 @@ class RunList:
         each.found = found
 
     def _next(self) -> _Listed | None:
-        """Return the run to judge now: the opened one, then those never judged, the latest first, then changed ones."""
+        """Return the run to judge now: the opened one, else one never judged, a small and late one first, else any."""
         opened = self._listed.get(self._opened)
         if opened is not None and (_due(opened) or self._lacks_page(opened)):
             return opened
         due = [each for each in self._latest() if each.found.unit.size <= LARGEST and _due(each)]
-        return min(due, key=lambda each: each.judgement is not None, default=None)
+        return min(due, key=lambda e: (e.judgement is not None, e.found.unit.size // BATCH), default=None)
 
     def _lacks_page(self, each: _Listed) -> bool:
         judged = each.judgement is None or each.judgement.state == "judged"

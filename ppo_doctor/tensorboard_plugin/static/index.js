@@ -57,7 +57,7 @@ function about(run) {
 }
 
 function paint() {
-  const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const asked = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
   const items = [];
   for (const run of runs) {
     const key = run.key;
@@ -71,8 +71,8 @@ function paint() {
     say(parts.about, about(run));
     parts.button.classList.toggle("writing", run.writing);
     parts.button.setAttribute("aria-current", key === opened ? "true" : "false");
-    const text_ = `${run.name} ${text} ${run.headline}`.toLowerCase();
-    parts.item.hidden = !words.every((word) => text_.includes(word));
+    const all = `${run.name} ${text} ${run.headline}`.toLowerCase();
+    parts.item.hidden = !asked.every((word) => all.includes(word));
     items.push(parts.item);
   }
   const known = new Set(runs.map((run) => run.key));
@@ -107,6 +107,7 @@ function said(run) {
 }
 
 function show(page, run) {
+  if (shown && JSON.parse(shown)[0] !== run.key) frames.replaceChildren();
   shown = page;
   const theme = dark ? "dark" : "light";
   const frame = make("iframe", { sandbox: "allow-scripts", referrerpolicy: "no-referrer", class: "coming", title: `Report of ${run.name}` });
