@@ -5,6 +5,7 @@ TensorBoard imports this module whenever it starts, so it imports nothing but wh
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _STATIC = Path(__file__).parent / "static"
 _REPORT_ASSETS = Path(__file__).parents[1] / "report" / "assets"
 THEMES = ("light", "dark")
+#: What --logdir_spec takes for a path although it has a colon: one from the root, and the URL of a storage.
+_PATH = re.compile(r"/|[A-Za-z][0-9A-Za-z.]*://")
 
 
 class DoctorPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
@@ -79,7 +82,7 @@ def places(logdir: str, spec: str) -> dict[Path, str]:
     found: dict[Path, str] = {}
     for text in filter(None, [logdir] if logdir else spec.split(",")):
         name, colon, path = text.partition(":")
-        named = not logdir and colon and not re.match(r"/|[A-Za-z]:[\\/]|[a-z][a-z0-9+.-]*://", text)
+        named = not logdir and colon and not _PATH.match(text) and not os.path.splitdrive(text)[0]
         folder = path if named else text
         if "://" not in folder:
             found[Path(folder).expanduser()] = name if named else ""

@@ -8,7 +8,7 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -27,6 +27,8 @@ PATIENCE = 60.0
 class Board:
     """TensorBoard over a log directory, as its page asks it."""
 
+    made: ClassVar[list[Board]] = []
+
     def __init__(self, **flags: str) -> None:
         given = {"logdir": "", "logdir_spec": "", "path_prefix": "", "samples_per_plugin": {}, "window_title": ""}
         self.plugins: list[DoctorPlugin] = []
@@ -36,6 +38,7 @@ class Board:
                 super().__init__(context)
                 self.plugins.append(own)
 
+        Board.made.append(self)
         self.client = Client(application.TensorBoardWSGIApp(Namespace(**{**given, **flags}), [Kept]))
 
     def get(self, path: str, **query: str) -> TestResponse:
@@ -60,11 +63,21 @@ class Board:
         self.until(lambda runs: runs[name]["report"], opened=key)
         return self.get("report", run=key)
 
+    def close(self) -> None:
+        """End the thread."""
+        for listed in filter(None, (plugin._list for plugin in self.plugins)):
+            listed._until = 0.0
+            if (thread := listed._thread) is not None:
+                thread.join(PATIENCE)
+
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, value in {"PAUSE": 0.0, "SHARE": 0, "NAP": 0.01, "REST": 0.0}.items():
         monkeypatch.setattr(run_list, name, value)
+    yield
+    while Board.made:
+        Board.made.pop().close()
 
 
 @pytest.fixture
@@ -76,7 +89,5 @@ def runs(tmp_path: Path, samples: Path) -> Path:
 
 
 @pytest.fixture
-def board(runs: Path) -> Iterator[Board]:
-    made = Board(logdir=str(runs))
-    yield made
-    made.get("runs")  # whatever a test did, its thread has nothing to hold on to
+def board(runs: Path) -> Board:
+    return Board(logdir=str(runs))

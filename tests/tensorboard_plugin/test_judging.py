@@ -71,4 +71,4 @@ def test_of_several_runs_in_a_file_the_worst_is_named(tmp_path, samples):
     judgement = judge(found, growing=False, page=True)
     assert judgement.verdict == "unhealthy"
     assert judgement.headline.startswith("2 runs, the worst: ")
-    assert "2 runs judged" in judgement.page
+    assert all(f'id="run-{number}"' in judgement.page for number in (0, 1))
