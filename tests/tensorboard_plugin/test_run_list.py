@@ -110,7 +110,7 @@ def test_a_log_that_cannot_be_judged_says_why(board, runs):
 
 def test_files_that_hold_no_run_are_not_listed(board, runs, judgements):
     (runs / "notes").mkdir()
-    (runs / "notes" / "thoughts.txt").write_text("buy milk\n", encoding="utf-8")
+    (runs / "notes" / "prices.csv").write_text("milk,bread\n1,2\n", encoding="utf-8")
     board.until(lambda _: any("notes" in name for name in judgements))
     assert set(board.judged()) == {"sound", "sweep/sick"}
 
