@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shutil
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,8 +41,8 @@ INJECTION = "<img src=x onerror=parent.evil=1>"
 def logs(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
     """Return a log directory with a sound run, a sick one, one that has just begun, and a hostile one."""
     folder = tmp_path_factory.mktemp("logs")
-    for name, sample in (("sound", "healthy/healthy.sb3"), ("sick", "sick/lr-zero.sb3")):
-        shutil.copytree(samples / sample, folder / name)
+    write_events(samples / "healthy" / "healthy.sb3" / "progress.csv", folder / "sound")
+    shutil.copytree(samples / "sick" / "lr-zero.sb3", folder / "sick")
     lines = table(samples / "healthy" / "healthy.sb3")
     for name in ("young", INJECTION):
         (folder / name).mkdir()
@@ -48,6 +50,23 @@ def logs(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
     hostile = folder / INJECTION / "progress.csv"
     hostile.write_text(hostile.read_text(encoding="utf-8").replace("train/loss", f"train/{INJECTION}"), "utf-8")
     return folder
+
+
+def write_events(log: Path, folder: Path) -> None:
+    """Write a table as an event file, by TensorBoard's own writer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TensorBoard's own
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    writer = EventFileWriter(str(folder))
+    with log.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            step = int(row.pop("time/total_timesteps"))
+            values = [Summary.Value(tag=tag, simple_value=float(text)) for tag, text in row.items() if text]
+            writer.add_event(Event(wall_time=1e9 + step, step=step, summary=Summary(value=values)))
+    writer.close()
 
 
 def table(folder: Path) -> list[str]:
@@ -225,8 +244,14 @@ def test_who_reads_a_report_decides_when_a_newer_one_comes(tab: Tab, url: str, l
 
 def test_the_tab_asks_nothing_while_another_is_shown(tab: Tab, url: str) -> None:
     look(tab, url)
-    tab.js("location.hash = 'timeseries'")
+    named = "[...document.querySelectorAll('[role=tab]')].find((each) => /time series/i.test(each.textContent))"
+    place = tab.js(
+        f"(({{ x, y, width, height }}) => ({{ x: x + width / 2, y: y + height / 2 }}))({named}.getBoundingClientRect())"
+    )
+    for kind in ("mousePressed", "mouseReleased"):
+        tab.do("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
     until(tab, "document.querySelector('iframe').offsetParent === null")
+    assert tab.js(f"{PAGE}.defaultView.innerWidth") == 0
     time.sleep(2.5)  # an answer may be on its way
     tab.events()
     tab.seen.clear()
