@@ -178,8 +178,8 @@ export function render() {
   });
   followTheme();
   const poll = async () => {
-    // TensorBoard keeps the frames of other tabs, without a size.
-    if (innerWidth && !document.hidden) await ask();
+    // TensorBoard keeps the frame while another tab is shown, without a height.
+    if (innerHeight && !document.hidden) await ask();
     setTimeout(poll, POLL);
   };
   poll();
