@@ -1,6 +1,6 @@
 """What TensorBoard asks of a plugin.
 
-TensorBoard imports this module whenever it starts, so it imports nothing but what TensorBoard has imported already.
+TensorBoard imports this module whenever it starts, so it imports little but what TensorBoard has imported already.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
-from werkzeug import Request, Response
+from werkzeug.wrappers import Request, Response
 
-if TYPE_CHECKING:
-    from ppo_doctor.tensorboard_plugin.run_list import RunList
+from ppo_doctor.tensorboard_plugin.run_list import RunList
 
 _STATIC = Path(__file__).parent / "static"
 _REPORT_ASSETS = Path(__file__).parents[1] / "report" / "assets"
@@ -34,7 +33,7 @@ class DoctorPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
     def __init__(self, context: Any) -> None:  # noqa: ANN401 - TensorBoard's, which has no types
         flags = context.flags
         self._places = places(context.logdir or "", getattr(flags, "logdir_spec", "") or "")
-        self._list: RunList | None = None
+        self._list = RunList(self._places)
 
     def get_plugin_apps(self) -> Mapping[str, Callable[..., Any]]:
         """Return what answers below /data/plugin/ppo_doctor."""
@@ -58,15 +57,11 @@ class DoctorPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _runs(self, request: Request) -> Response:
         """Answer with the runs as they are known now; `open` is the key of the run whose report is shown."""
-        if self._list is None:
-            from ppo_doctor.tensorboard_plugin.run_list import RunList
-
-            self._list = RunList(self._places)
         return _respond(request, self._list.state(request.args.get("open", "")), "application/json")
 
     def _report(self, request: Request) -> Response:
         """Answer with the report of the run of a key, if it was judged and its report is kept."""
-        page = self._list.page(request.args.get("run", "")) if self._list is not None else None
+        page = self._list.page(request.args.get("run", ""))
         if page is None:
             return _respond(request, "There is no report of this run.", "text/plain", code=404)
         from ppo_doctor.report.html_markup import script_digest

@@ -65,7 +65,7 @@ class Board:
 
     def close(self) -> None:
         """End the thread."""
-        for listed in filter(None, (plugin._list for plugin in self.plugins)):
+        for listed in (plugin._list for plugin in self.plugins):
             listed._until = 0.0
             if (thread := listed._thread) is not None:
                 thread.join(PATIENCE)
