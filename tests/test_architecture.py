@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     # it runs inside training scripts
     "record": set(),
     "fleets": {"model", "trainers", "readers", "runs", "checks", "diagnosis", "report"},
+    "tensorboard_plugin": {"model", "runs", "checks", "diagnosis", "report", "fleets"},
     "cli": {"model", "trainers", "readers", "runs", "checks", "diagnosis", "report", "record", "fleets"},
 }
 #: Modules at the top: the API, the entry point, and what people's tests import.
@@ -43,7 +44,7 @@ ANY = {
     "__init__.py",
 }
 #: Lower it when modules are merged.
-MOST_MODULES = 268
+MOST_MODULES = 270
 
 
 def name_of(path: Path) -> str:
@@ -90,7 +91,7 @@ def of_each_module(wrong: Callable[[Path], object]) -> dict[str, object]:
     return {name_of(path): found for path in MODULES if (found := wrong(path))}
 
 
-def test_nothing_is_outside_the_ten_packages():
+def test_nothing_is_outside_the_packages():
     assert {package_of(path) for path in MODULES} == {*ALLOWED, *TOP}
     assert len(MODULES) <= MOST_MODULES
 
@@ -252,6 +253,7 @@ OPENS_ITS_OWN = {
     *(
         "record.script.launch",
         "report.html_markup",
+        "tensorboard_plugin.plugin",
         "model.opening",
         "model.toml_files",
         "cli.rules",

@@ -110,6 +110,14 @@ def test_the_wheel_holds_the_package_and_its_rules_only(archives):
     assert "ppo_doctor/py.typed" in names
     assets = ("report.css", "report.js", "theme.js", "fleet.css", "fleet.js")
     assert {f"ppo_doctor/report/assets/{name}" for name in assets} <= set(names)
+    assert {f"ppo_doctor/tensorboard_plugin/static/index.{suffix}" for suffix in ("js", "css")} <= set(names)
+
+
+def test_tensorboard_finds_the_tab_in_the_wheel(archives):
+    with zipfile.ZipFile(archives[1]) as wheel:
+        (points,) = (name for name in wheel.namelist() if name.endswith("/entry_points.txt"))
+        said = wheel.read(points).decode()
+    assert "[tensorboard_plugins]\nppo-doctor = ppo_doctor.tensorboard_plugin.plugin:DoctorPlugin" in said
 
 
 def test_the_source_archive_can_be_worked_with(archives):

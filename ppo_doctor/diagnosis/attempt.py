@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.runs.merging import read_source
+from ppo_doctor.runs.reading import read_file
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.rulepack import Pack
     from ppo_doctor.model.diagnosis import Diagnosis
     from ppo_doctor.model.request import Request
     from ppo_doctor.model.run import Run
+    from ppo_doctor.runs.joining import ReadFile
     from ppo_doctor.runs.layouts import RunSource
 
 
@@ -26,11 +28,13 @@ class Attempt:
     not_runs: list[str] = field(default_factory=list)
 
 
-def attempt(source: RunSource, request: Request, pack: Pack, *, alone: bool = False) -> Attempt:
-    """Judge one source and collect its errors; with only one source, errors propagate."""
+def attempt(
+    source: RunSource, request: Request, pack: Pack, *, alone: bool = False, read: ReadFile = read_file
+) -> Attempt:
+    """Judge one source and collect its errors; with only one source, errors propagate. `read` reads one file."""
     result = Attempt()
     try:
-        outcome = read_source(source, replace(request, configs=(*request.configs, *source.config)))
+        outcome = read_source(source, replace(request, configs=(*request.configs, *source.config)), read)
         result.errors += outcome.broken
         result.judged += [(run, diagnose(run, pack, request)) for run in outcome.runs]
     except DoctorError as error:

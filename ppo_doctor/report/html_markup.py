@@ -104,7 +104,15 @@ def _asset(name: str) -> str:
 
 def _policy(css: str, script: str) -> str:
     """Return a content security policy that allows only this style sheet and script."""
-    style, allowed = (b64encode(sha256(content.encode()).digest()).decode() for content in (css, script))
-    scripts = f"script-src 'sha256-{allowed}'; " if script else ""
+    scripts = f"script-src 'sha256-{_digest(script)}'; " if script else ""
     end = "img-src data:; base-uri 'none'; form-action 'none'"
-    return f"default-src 'none'; style-src 'sha256-{style}'; {scripts}{end}"
+    return f"default-src 'none'; style-src 'sha256-{_digest(css)}'; {scripts}{end}"
+
+
+def script_digest(name: str) -> str:
+    """Return the SHA-256 by which a content security policy allows a script of the package, without "sha256-"."""
+    return _digest(_asset(name))
+
+
+def _digest(content: str) -> str:
+    return b64encode(sha256(content.encode()).digest()).decode()

@@ -203,14 +203,12 @@ class Walker:
         self._most_folders = most_folders
         self._most_entries = most_entries or MOST_ENTRIES
         self._seen: set[str] = set()
-        self._missed = 0
+        self._full = False
 
     def read(self, path: Path, depth: int = 0) -> Folder:
         """Return a folder with the files and folders below it."""
         folder, below = self.listed(path)
         folder.folders += [self.read(child, depth + 1) for child in self.entered(below, depth)]
-        if not depth and self._missed:
-            self.skipped.append(f"{self._missed} folders below {path} were not looked into, for there are too many")
         return folder
 
     def listed(self, path: Path) -> tuple[Folder, list[Path]]:
@@ -235,10 +233,11 @@ class Walker:
                 self.skipped.append(f"{child} is closed to this user and was not looked into")
             elif depth >= DEEPEST:
                 self.skipped.append(f"{child} lies too deep and was not looked into")
-            elif len(self._seen) >= self._most_folders:
-                self._missed += 1
-            else:
+            elif len(self._seen) < self._most_folders:
                 yield child
+            elif not self._full:
+                self._full = True
+                self.skipped.append(f"{child} and further folders were not looked into, for there are too many")
 
     def _scanned(self, path: Path) -> list[os.DirEntry[str]]:
         entries: list[os.DirEntry[str]] = []

@@ -61,12 +61,12 @@ class Tab:
         while not any(event.get("method") == method for event in self.seen):
             self.seen.append(self._read())
 
-    def open(self, path: Path, width: int, *, dark: bool = False) -> Tab:
+    def open(self, page: Path | str, width: int, *, dark: bool = False) -> Tab:
         theme = "dark" if dark else "light"
         self.do("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         self.do("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
         self.seen.clear()
-        self.do("Page.navigate", url=path.as_uri())
+        self.do("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         self.wait("Page.loadEventFired")
         return self
 
