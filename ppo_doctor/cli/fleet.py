@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ppo_doctor.cli.application import app
-from ppo_doctor.cli.fleet_progress import ProgressLine
 from ppo_doctor.cli.options import (
     Aliases,
     Debug,
@@ -28,6 +27,8 @@ from ppo_doctor.model.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ppo_doctor.fleets.engines import Engine
 
 #: Formats of a fleet.
 FLEET_FORMATS = ("text", "json", "html")
@@ -58,19 +59,27 @@ def fleet(
     request = request_of(framework, None, settings, None, select, ignore, debug, alias)
     pack = load_rules(rules, request)
     with TemporaryDirectory(prefix="ppo-doctor-") as temporary:
-        from ppo_doctor.fleets.frame import engine_named
         from ppo_doctor.fleets.run import judge_fleet
         from ppo_doctor.fleets.table import Table
 
         table = Table(out or Path(temporary) / "runs.parquet")
-        line = ProgressLine()
-        try:
-            done = judge_fleet(sources, request, pack, engine_named(engine, ray_address, jobs), table, line)
-        finally:
-            line.clear()
+        done = judge_fleet(sources, request, pack, _engine(engine, ray_address, jobs), table)
         for name, path in places:
             del name
             write(f"{done}\n", path)
+
+
+def _engine(name: str, address: str | None, jobs: int | None) -> Engine:
+    from ppo_doctor.cli.judge import processors
+    from ppo_doctor.fleets.engines import LocalEngine
+
+    if name == "ray":
+        from ppo_doctor.fleets.ray_engine import RayEngine
+
+        return RayEngine(address, jobs)
+    if name != "local":
+        raise DoctorError(f"--engine {name}: no such engine", hint="local, ray", code=ExitCode.USAGE)
+    return LocalEngine(jobs or processors())
 
 
 def _places(formats: Sequence[str] | None) -> list[tuple[str, Path | None]]:
