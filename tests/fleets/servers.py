@@ -41,7 +41,7 @@ class Server:
     def storage(self):
         import s3fs
 
-        options = {"endpoint_url": self.url, "region_name": "us-east-1"}
+        options = {"endpoint_url": self.url}
         return s3fs.S3FileSystem(key="x", secret="y", client_kwargs=options, skip_instance_cache=True)  # noqa: S106
 
     def stop(self):
