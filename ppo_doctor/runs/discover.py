@@ -235,7 +235,7 @@ def sources_below(folder: Path, walker: Walker) -> Iterator[RunSource]:
 def _one_by_one(path: Path, walker: Walker, settings: tuple[Path, ...], depth: int) -> Iterator[RunSource]:
     listed, below = walker.listed(path)
     if not holds_others(listed, below):
-        yield from regrouped(list(runs_in(walker.read(path, depth), settings)))
+        yield from regrouped(list(runs_in(walker.completed(listed, below, depth), settings)))
         return
     above = (path, *settings)[:2] if listed.of("config") else settings
     children = (_one_by_one(child, walker, above, depth + 1) for child in walker.entered(below, depth))

@@ -208,9 +208,15 @@ class Walker:
     def read(self, path: Path, depth: int = 0) -> Folder:
         """Return a folder with the files and folders below it."""
         folder, below = self.listed(path)
+        return self.completed(folder, below, depth)
+
+    def completed(self, folder: Folder, below: Sequence[Path], depth: int) -> Folder:
+        """Return a folder that was listed, with the files and folders below it."""
         folder.folders += [self.read(child, depth + 1) for child in self.entered(below, depth)]
         if not depth and self._missed:
-            self.skipped.append(f"{self._missed} folders below {path} were not looked into, for there are too many")
+            self.skipped.append(
+                f"{self._missed} folders below {folder.path} were not looked into, for there are too many"
+            )
         return folder
 
     def listed(self, path: Path) -> tuple[Folder, list[Path]]:
