@@ -198,9 +198,9 @@ class Folder:
 class Walker:
     """Reads folders, each once; `skipped` lists what was not searched, and why."""
 
-    def __init__(self, most_folders: int = MOST_FOLDERS, most_entries: int | None = None) -> None:
+    def __init__(self, most_folders: int | None = None, most_entries: int | None = None) -> None:
         self.skipped: list[str] = []
-        self._most_folders = most_folders
+        self._most_folders = most_folders or MOST_FOLDERS
         self._most_entries = most_entries or MOST_ENTRIES
         self._seen: set[str] = set()
         self._missed = 0
