@@ -108,7 +108,8 @@ def test_the_wheel_holds_the_package_and_its_rules_only(archives):
     rules = {name.removeprefix("ppo_doctor/_rules/") for name in names if name.startswith("ppo_doctor/_rules/")}
     assert rules == {path.relative_to(ROOT / "rules").as_posix() for path in (ROOT / "rules").rglob("*.toml")}
     assert "ppo_doctor/py.typed" in names
-    assert {"ppo_doctor/report/assets/report.css", "ppo_doctor/report/assets/report.js"} <= set(names)
+    assets = ("report.css", "report.js", "theme.js", "fleet.css", "fleet.js")
+    assert {f"ppo_doctor/report/assets/{name}" for name in assets} <= set(names)
 
 
 def test_the_source_archive_can_be_worked_with(archives):

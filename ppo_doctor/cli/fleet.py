@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +15,6 @@ from ppo_doctor.cli.application import app
 from ppo_doctor.cli.options import (
     Aliases,
     Debug,
-    Formats,
     Framework,
     Ignore,
     NoColor,
@@ -23,15 +25,23 @@ from ppo_doctor.cli.options import (
     request_of,
 )
 from ppo_doctor.cli.output import write
-from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.errors import DoctorError, ExitCode, worst
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from ppo_doctor.fleets.engines import Engine
+    from ppo_doctor.fleets.run import Progress
+    from ppo_doctor.fleets.summary import FleetSummary, Record
+    from ppo_doctor.fleets.table import Table
 
+#: Seconds between two lines of progress on a terminal, and in the file of a job.
+OFTEN, SELDOM = 0.2, 30.0
+#: Sources that were left out and are named.
+MOST_SKIPPED = 5
 #: Formats of a fleet.
 FLEET_FORMATS = ("text", "json", "html")
+FORMATS_HELP = "text, json, html; also FORMAT=FILE, as html=fleet.html. Repeatable."
+FleetFormats = Annotated[list[str] | None, typer.Option("--format", "-f", help=FORMATS_HELP)]
 
 
 @app.command()
@@ -43,7 +53,8 @@ def fleet(
         str | None, typer.Option("--ray-address", help="Of a cluster; without it a local one.")
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one for each processor.")] = None,
-    format: Formats = None,
+    formats: FleetFormats = None,
+    reports: Annotated[Path | None, typer.Option(help="Write each run's HTML report here; the page links it.")] = None,
     framework: Framework = None,
     settings: Settings = None,
     alias: Aliases = None,
@@ -54,40 +65,111 @@ def fleet(
     debug: Debug = False,
 ) -> None:
     """Judge any number of runs: which are broken, of what, since when, and what the broken ones have in common."""
-    del no_color
-    places = _places(format)
+    places = _places(formats)
     request = request_of(framework, None, settings, None, select, ignore, debug, alias)
     pack = load_rules(rules, request)
+    if reports is not None:
+        reports = reports.resolve()  # workers may be in another folder
+        reports.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="ppo-doctor-") as temporary:
+        from ppo_doctor.fleets.frame import engine_named
         from ppo_doctor.fleets.run import judge_fleet
+        from ppo_doctor.fleets.summary import COLUMNS, summarize
         from ppo_doctor.fleets.table import Table
 
         table = Table(out or Path(temporary) / "runs.parquet")
-        done = judge_fleet(sources, request, pack, _engine(engine, ray_address, jobs), table)
+        telling = _Telling()
+        chosen = engine_named(engine, ray_address, jobs)
+        done = judge_fleet(sources, request, pack, chosen, table, telling, reports=reports)
+        telling.end(done, out)
+        summary = summarize(table.rows(COLUMNS))
         for name, path in places:
-            del name
-            write(f"{done}\n", path)
+            write(_rendered(name, path, summary, table, reports, color=False if no_color else None), path, name)
+    if done.errors:
+        raise typer.Exit(worst([error.code for error in done.errors]))
 
 
-def _engine(name: str, address: str | None, jobs: int | None) -> Engine:
-    from ppo_doctor.cli.judge import processors
-    from ppo_doctor.fleets.engines import LocalEngine
+class _Telling:
+    """Says on stderr what a call has done: now and then on a terminal, and at its end."""
 
-    if name == "ray":
-        from ppo_doctor.fleets.ray_engine import RayEngine
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._last = time.monotonic()
 
-        return RayEngine(address, jobs)
-    if name != "local":
-        raise DoctorError(f"--engine {name}: no such engine", hint="local, ray", code=ExitCode.USAGE)
-    return LocalEngine(jobs or processors())
+    def __call__(self, done: Progress) -> None:
+        if time.monotonic() - self._last > (OFTEN if self._live else SELDOM):
+            sys.stderr.write(f"\r\x1b[K{_so_far(done)}" if self._live else f"{_so_far(done)}\n")
+            sys.stderr.flush()
+            self._last = time.monotonic()
+
+    def end(self, done: Progress, out: Path | None) -> None:
+        from ppo_doctor.report.escape import plain
+
+        start = "\r\x1b[K" if self._live else ""
+        where = f": {plain(str(out))}" if out is not None else ""
+        sys.stderr.write(f"{start}{_so_far(done)}{where}\n")
+        left = [*done.skipped, *(error.message for error in done.errors)]
+        for each in left[:MOST_SKIPPED]:
+            sys.stderr.write(f"ppo-doctor: {plain(each)}\n")
+        if len(left) > MOST_SKIPPED:
+            sys.stderr.write(f"ppo-doctor: and {len(left) - MOST_SKIPPED} more\n")
+
+
+def _so_far(done: Progress) -> str:
+    counts = {"judged": done.rows["judged"], "failed": done.rows["failed"], "unchanged": done.unchanged}
+    return ", ".join(f"{number:,} {word}" for word, number in counts.items() if number or word == "judged")
+
+
+def _rendered(
+    name: str, path: Path | None, summary: FleetSummary, table: Table, reports: Path | None, *, color: bool | None
+) -> str:
+    """Return a fleet in one format."""
+    if name == "html":
+        from ppo_doctor.fleets.page import render
+        from ppo_doctor.fleets.page_data import COLUMNS, GRAVE, columns_of, limit_of
+
+        limit = limit_of(table.rows(GRAVE), summary.runs)
+        return render(summary, columns_of(table.rows(COLUMNS), _links(reports, path), limit))
+    from ppo_doctor.fleets.text import as_json, as_text
+    from ppo_doctor.report import RenderOptions
+
+    return as_json(summary) if name == "json" else as_text(summary, RenderOptions(color=color))
+
+
+def _links(reports: Path | None, page: Path | None) -> Callable[[Record], str]:
+    """Return a function that tells where the report of a run lies, seen from the page, and "" where none is."""
+    if reports is None:
+        return lambda _: ""
+    from urllib.parse import quote
+
+    from ppo_doctor.fleets.reports import report_name
+
+    there = {each.name for each in reports.iterdir()}
+    start = page.parent if page is not None else Path()
+    folder = quote(Path(os.path.relpath(reports, start.resolve())).as_posix())
+
+    def link(row: Record) -> str:
+        name = report_name(row["fingerprint"], row["run"])
+        return f"{folder}/{name}" if name in there else ""
+
+    return link
 
 
 def _places(formats: Sequence[str] | None) -> list[tuple[str, Path | None]]:
+    """Return (format, file or None for stdout) of each report.
+
+    Raises:
+        DoctorError: an unknown format, a format without the file after its "=", or two for stdout (exit code 2).
+    """
     found: list[tuple[str, Path | None]] = []
-    for text in formats or ["text"]:
-        name, equals, file = text.partition("=")
-        if name not in FLEET_FORMATS:
-            hint = ", ".join(FLEET_FORMATS)
-            raise DoctorError(f"no format '{name}' for a fleet", hint=hint, code=ExitCode.USAGE)
+    for given in formats or ["text"]:
+        name, equals, file = given.partition("=")
+        if name not in FLEET_FORMATS or (equals and not file):
+            hint = f"{', '.join(FLEET_FORMATS)}, or FORMAT=FILE"
+            raise DoctorError(f"no format '{given}' for a fleet", hint=hint, code=ExitCode.USAGE)
         found.append((name, Path(file) if equals else None))
+    places = [path for _, path in found]
+    if len(set(places)) < len(places):
+        hint = "name a file for each: --format html=fleet.html --format text"
+        raise DoctorError("several formats for one place", hint=hint, code=ExitCode.USAGE)
     return found

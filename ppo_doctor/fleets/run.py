@@ -49,10 +49,12 @@ def judge_fleet(
     table: Table,
     tell: Callable[[Progress], None] = lambda _: None,
     seconds: float = MOST_SECONDS,
+    reports: Path | None = None,
 ) -> Progress:
     """Judge every source that is not in the table as it is now, and write the table; `tell` is called after each unit.
 
-    What was judged is kept if this ends early. A unit is given up after so many seconds.
+    What was judged is kept if this ends early. A unit is given up after so many seconds. The HTML report of each run
+    that is judged is written into the folder `reports`.
 
     Raises:
         DoctorError: there is no run in any source, or the table cannot be read (exit code 2 or 3).
@@ -60,7 +62,7 @@ def judge_fleet(
     done = Progress()
     units = _new(sources, _options(request, pack), table.known(), done)
     try:
-        for _, rows in engine.map(units, Judge(request, pack, seconds)):
+        for _, rows in engine.map(units, Judge(request, pack, seconds, reports)):
             table.add(rows)
             done.rows.update(row.status for row in rows)
             done.empty += not rows

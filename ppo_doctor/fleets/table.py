@@ -67,9 +67,9 @@ class Table:
         if self._parts.exists():
             self._parts.rmdir()
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows as plain values."""
-        for batch in self._batches(None):
+    def rows(self, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the rows as plain values, with all columns or with some."""
+        for batch in self._batches(columns):
             yield from batch.to_pylist()
 
     def to_frame(self) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ppo_doctor.diagnosis.attempt import attempt
 from ppo_doctor.fleets.remote import StorageError, fetched
+from ppo_doctor.fleets.reports import ReportError, Reports
 from ppo_doctor.fleets.row import Row, failed, judged
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.runs.discover import sources_below
@@ -40,14 +41,18 @@ class Judge:
     request: Request
     pack: Pack
     seconds: float = MOST_SECONDS
+    #: the folder into which the HTML report of each run is written
+    reports: Path | None = None
 
     def __call__(self, unit: Unit) -> list[Row]:
         """Return the rows of a unit."""
         try:
             with _bounded(self.seconds):
-                return judge_unit(unit, self.request, self.pack)
+                return judge_unit(unit, self.request, self.pack, self.reports)
         except TooLongError:
             return [failed(unit, f"it was given up after {self.seconds:g} seconds", again=True)]
+        except ReportError as error:
+            return [failed(unit, error.message, again=True)]
         except Exception as error:  # noqa: BLE001 - one unit must not stop the others; the row says it
             return [failed(unit, f"a bug of ours: {type(error).__name__}: {error}")]
 
@@ -80,17 +85,22 @@ def _bounded(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def judge_unit(unit: Unit, request: Request, pack: Pack) -> list[Row]:
+def judge_unit(unit: Unit, request: Request, pack: Pack, reports: Path | None = None) -> list[Row]:
     """Return a row for each run of a unit, and one for each file of it that could not be read.
 
-    There is none for files that turn out to hold no run.
+    There is none for files that turn out to hold no run. The report of each run is written into the folder `reports`.
+
+    Raises:
+        ReportError: that folder cannot be written.
     """
     if unit.source is not None:
-        return _rows(unit, [unit.source], request, pack)
+        return _rows([unit.source], request, pack, Reports(unit, reports))
     try:
         with fetched(unit) as folder:
-            rows = _rows(unit, _sources(folder), request, pack)
+            rows = _rows(_sources(folder), request, pack, Reports(unit, reports, str(folder)))
             return [_moved(row, str(folder), unit.url) for row in rows]
+    except ReportError:
+        raise
     except DoctorError as error:
         return [failed(unit, error.message, again=isinstance(error, StorageError))]
 
@@ -105,7 +115,8 @@ def _sources(folder: Path) -> list[RunSource]:
         raise
 
 
-def _rows(unit: Unit, sources: Sequence[RunSource], request: Request, pack: Pack) -> list[Row]:
+def _rows(sources: Sequence[RunSource], request: Request, pack: Pack, reports: Reports) -> list[Row]:
+    unit = reports.unit
     rows: list[Row] = []
     errors: list[DoctorError] = []
     for source in sources:
@@ -113,6 +124,8 @@ def _rows(unit: Unit, sources: Sequence[RunSource], request: Request, pack: Pack
         result = attempt(source, request, pack)
         each = (time.perf_counter() - begun) / max(1, len(result.judged))
         rows += [judged(unit, run, diagnosis, each) for run, diagnosis in result.judged]
+        for run, diagnosis in result.judged:
+            reports.write(run, diagnosis)
         errors += result.errors
     return rows + [failed(unit, error.message, run=_named(n, unit)) for n, error in enumerate(errors)]
 

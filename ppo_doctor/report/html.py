@@ -144,10 +144,26 @@ def _reward(summary: Summary, run: Run | None) -> Markup:
 
 
 def _page(title: str, main: Markup, version: str) -> str:
+    return framed(title, main, version, search="Search causes and checks", scripts=("theme.js", "report.js"))
+
+
+def framed(
+    title: str,
+    main: Markup,
+    version: str,
+    *,
+    search: str,
+    scripts: Sequence[str],
+    styles: Sequence[str] = ("report.css",),
+    data: Markup = NOTHING,
+) -> str:
+    """Return a page with the bar above, in which `search` says what is searched, and the line below."""
     more = f"ppo-doctor {version}. ppo-doctor explain NAME tells more about a cause, a check or a metric."
-    body = join((from_asset("bar.html"), el("main", main, id="main", tabindex="-1"), el("footer", el("p", text(more)))))
+    bar = from_asset("bar.html", search=text(search))
+    foot = el("footer", el("p", text(more)))
+    body = join((bar, el("main", main, id="main", tabindex="-1"), foot, data))
     head = from_asset("head.html", version=text(version))
-    return document(f"{title} · ppo-doctor", body, styles=("report.css",), script="report.js", head=head)
+    return document(f"{title} · ppo-doctor", body, styles=styles, scripts=scripts, head=head)
 
 
 def badge(verdict: Verdict) -> Markup:

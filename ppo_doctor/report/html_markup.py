@@ -23,7 +23,7 @@ Markup = NewType("Markup", str)
 
 NOTHING = Markup("")
 _ASSETS = Path(__file__).parent / "assets"
-_VOID = frozenset({"meta", "link", "input", "br", "line", "rect", "path"})
+_VOID = frozenset({"meta", "link", "input", "br", "line", "rect", "path", "circle"})
 
 
 def text(words: str, limit: int = 2000) -> Markup:
@@ -73,9 +73,11 @@ def fold(title: str, body: Markup, *, cls: str = "", unfolded: bool = False) -> 
     return el("details", el("summary", text(title)), body, cls=cls, open=unfolded) if body else NOTHING
 
 
-def document(title: str, body: Markup, *, styles: Iterable[str], script: str = "", head: Markup = NOTHING) -> str:
-    """Return a page with style sheets and at most one script of the package; its policy forbids everything else."""
-    css, code = "".join(map(_asset, styles)), _asset(script) if script else ""
+def document(
+    title: str, body: Markup, *, styles: Iterable[str], scripts: Iterable[str] = (), head: Markup = NOTHING
+) -> str:
+    """Return a page with style sheets and scripts of the package; its policy forbids everything else."""
+    css, code = ("".join(map(_asset, names)) for names in (styles, scripts))
     page = from_asset(
         "page.html",
         policy=text(_policy(css, code)),
