@@ -28,12 +28,13 @@ ALONE = "one process without an engine"
 
 
 def linked(folder: Path, count: int, records: int = 20) -> Path:
-    """Make folders with one small log and its settings each, all links to the same two files."""
+    """Make folders with one small log and its settings each, links to few files: a file has at most 65,000 links."""
     folder.mkdir(parents=True)
-    log = data.jsonl(folder.with_suffix(".jsonl"), records, len(data.METRICS))
-    settings = folder.with_suffix(".config.json")
-    settings.write_text(json.dumps(data.CONFIG))
     for number in range(count):
+        if number % 50_000 == 0:
+            log = data.jsonl(folder.with_suffix(f".{number}.jsonl"), records, len(data.METRICS))
+            settings = folder.with_suffix(f".{number}.config.json")
+            settings.write_text(json.dumps(data.CONFIG))
         place = folder / f"run-{number:06d}"
         place.mkdir()
         (place / "run.jsonl").hardlink_to(log)

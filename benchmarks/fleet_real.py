@@ -38,17 +38,19 @@ def kill_a_process() -> None:
 
 
 def kill_a_worker_of_ray() -> None:
-    """Kill a process that judges, as its title says."""
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            title, owner = (place / "cmdline").read_bytes(), place.stat().st_uid
-        except OSError:
-            continue
-        if title.startswith(b"ray::_judge_shard") and owner == os.getuid():
-            os.kill(int(place.name), signal.SIGKILL)
-            print("  a worker of Ray was killed", flush=True)
-            return
-    raise RuntimeError("no worker of Ray judges")
+    """Kill a process that judges, as its title says, as soon as there is one."""
+    for _ in range(1000):
+        for place in Path("/proc").glob("[0-9]*"):
+            try:
+                title, owner = (place / "cmdline").read_bytes(), place.stat().st_uid
+            except OSError:
+                continue
+            if title.startswith(b"ray::_judge_shard") and owner == os.getuid():
+                os.kill(int(place.name), signal.SIGKILL)
+                print("  a worker of Ray was killed", flush=True)
+                return
+        time.sleep(0.01)
+    print("  NO worker of Ray was there to be killed", flush=True)
 
 
 class Harm:
@@ -101,7 +103,7 @@ def measure(scratch: Path, server, count: int, added: int) -> None:
         engine = RayEngine(processes=2)
     remote = scratch / "remote.parquet"
     with timed("Ray, from the bucket"):
-        harm = Harm((count // 3, kill_a_worker_of_ray), (count // 2, down))
+        harm = Harm((count // 3, Thread(target=kill_a_worker_of_ray).start), (count // 2, down))
         done, rows = judged([url], remote, engine=engine, tell=harm)
     report("Ray", done, told(rows, runs, url) == expected, rows, count)
 
