@@ -76,7 +76,7 @@ def alone(source: Path) -> Cost:
     from ppo_doctor.fleets.work import Judge
     from ppo_doctor.model.request import Request
     from ppo_doctor.runs.discover import sources_below
-    from ppo_doctor.runs.layouts import Walker
+    from ppo_doctor.runs.walking import Walker
 
     judge = Judge(Request(), load_pack())
     judge(unit_of(next(sources_below(source, Walker()))))

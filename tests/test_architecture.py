@@ -43,7 +43,7 @@ ANY = {
     "__init__.py",
 }
 #: Lower it when modules are merged.
-MOST_MODULES = 268
+MOST_MODULES = 269
 
 
 def name_of(path: Path) -> str:

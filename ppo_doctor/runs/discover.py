@@ -19,9 +19,7 @@ from ppo_doctor.runs.layouts import (
     MAY_HOLD_SETTINGS,
     NAMED_DUMPS,
     NOT_LOGS,
-    Folder,
     RunSource,
-    Walker,
     combined,
     holds_others,
     is_config,
@@ -35,6 +33,7 @@ from ppo_doctor.runs.layouts import (
     runs_in,
     with_own,
 )
+from ppo_doctor.runs.walking import Folder, Walker
 
 #: Files of a folder that are opened although their names are not those of logs.
 MOST_LOOKED_INTO = 500
