@@ -25,7 +25,7 @@ from ppo_doctor.cli.options import (
     request_of,
 )
 from ppo_doctor.cli.output import write
-from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.errors import DoctorError, ExitCode, worst
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from ppo_doctor.fleets.summary import FleetSummary, Record
     from ppo_doctor.fleets.table import Table
 
-#: Seconds between two lines of progress on a terminal.
-OFTEN = 0.2
+#: Seconds between two lines of progress on a terminal, and in the file of a job.
+OFTEN, SELDOM = 0.2, 30.0
 #: Sources that were left out and are named.
 MOST_SKIPPED = 5
 #: Formats of a fleet.
@@ -85,6 +85,8 @@ def fleet(
         summary = summarize(table.rows(COLUMNS))
         for name, path in places:
             write(_rendered(name, path, summary, table, reports, color=False if no_color else None), path, name)
+    if done.errors:
+        raise typer.Exit(worst([error.code for error in done.errors]))
 
 
 class _Telling:
@@ -95,8 +97,9 @@ class _Telling:
         self._last = time.monotonic()
 
     def __call__(self, done: Progress) -> None:
-        if self._live and time.monotonic() - self._last > OFTEN:
-            sys.stderr.write(f"\r\x1b[K{_so_far(done)}")
+        if time.monotonic() - self._last > (OFTEN if self._live else SELDOM):
+            sys.stderr.write(f"\r\x1b[K{_so_far(done)}" if self._live else f"{_so_far(done)}\n")
+            sys.stderr.flush()
             self._last = time.monotonic()
 
     def end(self, done: Progress, out: Path | None) -> None:

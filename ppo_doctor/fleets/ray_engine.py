@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 #: Shards that wait for each processor of the cluster.
 AHEAD = 3
+#: Seconds in which a cluster must answer.
+PATIENCE = 30.0
+_HOST_AND_PORT = re.compile(r"(?:ray://)?(?P<host>[^:/]+):(?P<port>[0-9]+)")
 
 
 class RayEngine:
@@ -40,9 +45,10 @@ class RayEngine:
         if ray.is_initialized():
             return
         try:
+            _reach(address)
             own = {} if address else {"num_cpus": processes, "include_dashboard": False}
             ray.init(address=address, log_to_driver=False, logging_level="error", **own)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             text = f"no Ray cluster at {address}: {error}"
             raise DoctorError(text, hint="see `ray status`", code=ExitCode.USAGE) from error
 
@@ -73,6 +79,14 @@ class RayEngine:
                         again += [([unit], tries + 1) for unit in shard]
                     else:
                         yield from ((unit, [failed(unit, ENDED, again=True)]) for unit in shard)
+
+
+def _reach(address: str | None) -> None:
+    """Raise OSError if nobody answers at an address of a host and a port; Ray itself would wait for ever."""
+    found = _HOST_AND_PORT.fullmatch(address or "")
+    if found:
+        with socket.create_connection((found["host"], int(found["port"])), timeout=PATIENCE):
+            return
 
 
 @lru_cache(maxsize=1)

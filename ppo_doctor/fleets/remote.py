@@ -22,16 +22,15 @@ from ppo_doctor.fleets.unit import Unit
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.runs.discover import MOST_LOOKED_INTO
 from ppo_doctor.runs.layouts import (
-    Folder,
     Role,
     RunSource,
     holds_others,
-    is_searched,
     own_of,
     regrouped,
     role_of,
     runs_in,
 )
+from ppo_doctor.runs.walking import Folder, is_searched
 
 #: Pauses between tries of one access to a storage, in seconds.
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from ppo_doctor import __version__
@@ -97,7 +97,11 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain values."""
-        return asdict(self)
+        values = {name: getattr(self, name) for name in _NAMES}
+        return values | {"findings": list(map(asdict, self.findings)), "causes": list(map(asdict, self.causes))}
+
+
+_NAMES = tuple(each.name for each in fields(Row))
 
 
 def failed(unit: Unit, reason: str, *, run: str = "", again: bool = False) -> Row:

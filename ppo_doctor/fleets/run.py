@@ -13,9 +13,9 @@ from ppo_doctor.fleets.remote import is_url, units_at
 from ppo_doctor.fleets.unit import Unit, unit_of
 from ppo_doctor.fleets.work import MOST_SECONDS, Judge
 from ppo_doctor.model.errors import DoctorError
-from ppo_doctor.model.toml_files import toml_files
+from ppo_doctor.model.toml_files import parse_toml, toml_files
 from ppo_doctor.runs.discover import expand, gather, sources_below
-from ppo_doctor.runs.layouts import Walker
+from ppo_doctor.runs.walking import Walker
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.rulepack import Pack
@@ -91,7 +91,7 @@ def _new(sources: Sequence[str], options: str, known: frozenset[str], done: Prog
 
 def _options(request: Request, pack: Pack) -> str:
     """Return what differs as soon as units are judged by other settings or rules."""
-    rules = [path.read_text(encoding="utf-8") for each in pack.further for path in toml_files(Path(each.path))]
+    rules = [parse_toml(path) for each in pack.further for path in toml_files(Path(each.path))]
     return repr((replace(request, debug=False), rules))
 
 

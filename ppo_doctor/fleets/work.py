@@ -18,7 +18,7 @@ from ppo_doctor.fleets.reports import ReportError, Reports
 from ppo_doctor.fleets.row import Row, failed, judged
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.runs.discover import sources_below
-from ppo_doctor.runs.layouts import Walker
+from ppo_doctor.runs.walking import Walker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,9 +19,7 @@ from ppo_doctor.runs.layouts import (
     MAY_HOLD_SETTINGS,
     NAMED_DUMPS,
     NOT_LOGS,
-    Folder,
     RunSource,
-    Walker,
     combined,
     holds_others,
     is_config,
@@ -35,6 +33,7 @@ from ppo_doctor.runs.layouts import (
     runs_in,
     with_own,
 )
+from ppo_doctor.runs.walking import Folder, Walker
 
 #: Files of a folder that are opened although their names are not those of logs.
 MOST_LOOKED_INTO = 500
@@ -235,7 +234,7 @@ def sources_below(folder: Path, walker: Walker) -> Iterator[RunSource]:
 def _one_by_one(path: Path, walker: Walker, settings: tuple[Path, ...], depth: int) -> Iterator[RunSource]:
     listed, below = walker.listed(path)
     if not holds_others(listed, below):
-        yield from regrouped(list(runs_in(walker.read(path, depth), settings)))
+        yield from regrouped(list(runs_in(walker.completed(listed, below, depth), settings)))
         return
     above = (path, *settings)[:2] if listed.of("config") else settings
     children = (_one_by_one(child, walker, above, depth + 1) for child in walker.entered(below, depth))

@@ -20,8 +20,8 @@ from ppo_doctor.report import RenderOptions, render, render_many
 from ppo_doctor.report.escape import prose
 from ppo_doctor.report.phrases import by_gravity
 from ppo_doctor.runs.discover import sources_below
-from ppo_doctor.runs.layouts import Walker
 from ppo_doctor.runs.reading import read_file
+from ppo_doctor.runs.walking import Walker
 
 if TYPE_CHECKING:
     from ppo_doctor.fleets.unit import Unit

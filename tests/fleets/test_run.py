@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 RULE = (ROOT / "rules" / "advantages" / "advantages-all-zero.toml").read_text(encoding="utf-8")
-RULE = RULE.replace('code = "ADV001"', 'code = "MINE001"\nlink = "advantages"  # 0.0001')
+RULE = RULE.replace('code = "ADV001"', 'code = "MINE001"\nlink = "advantages"')
 RULE = RULE.replace('name = "advantages-all-zero"', 'name = "my-rule"')
 
 
@@ -95,7 +95,7 @@ def test_other_settings_or_rules_judge_anew(runs, path, tmp_path):
     assert (done.rows["judged"], done.unchanged) == (2, 0)
     done, _ = judged([runs / "sb3"], path, pack=load_pack([rules]))
     assert done.unchanged == 2
-    write(rules, {"mine/kl-measured.toml": RULE.replace("0.0001", "0.0002")})
+    write(rules, {"mine/kl-measured.toml": RULE.replace("value = 0.95", "value = 0.9")})
     done, _ = judged([runs / "sb3"], path, pack=load_pack([rules]))
     assert done.rows["judged"] == 2
 

@@ -9,7 +9,7 @@ import pytest
 from ppo_doctor.fleets import unit as units
 from ppo_doctor.fleets.unit import unit_of
 from ppo_doctor.runs.discover import sources_below, sources_in
-from ppo_doctor.runs.layouts import Walker
+from ppo_doctor.runs.walking import Walker
 from tests.fleets.fleets import FLEETS
 from tests.runs.folders import as_csv, as_state, grpo_rows, sb3_rows, write
 

@@ -14,7 +14,7 @@ from ppo_doctor.fleets.unit import unit_of
 from ppo_doctor.fleets.work import Judge
 from ppo_doctor.model.request import Request
 from ppo_doctor.runs.discover import sources_below
-from ppo_doctor.runs.layouts import Walker
+from ppo_doctor.runs.walking import Walker
 from tests.fleets.deadly import Hanging
 from tests.runs.folders import as_csv, sb3_rows, write
 

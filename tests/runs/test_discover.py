@@ -11,7 +11,7 @@ import pytest
 from ppo_doctor.diagnosis.analyze import read_runs, runs_of
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.request import Request
-from ppo_doctor.runs import layouts
+from ppo_doctor.runs import walking
 from ppo_doctor.runs.discover import gather, sources_in
 from tests.runs.folders import as_csv, as_events, as_jsonl, as_state, events_name, grpo_rows, sb3_rows, write
 
@@ -204,7 +204,7 @@ def test_hidden_folders_and_caches_are_not_looked_into(tmp_path):
 
 
 def test_depth_is_bounded_and_the_rest_is_told(tmp_path):
-    deep = "/".join(f"d{i}" for i in range(layouts.DEEPEST + 2))
+    deep = "/".join(f"d{i}" for i in range(walking.DEEPEST + 2))
     write(tmp_path, {"progress.csv": as_csv(sb3_rows()), f"{deep}/progress.csv": as_csv(sb3_rows())})
     (source,) = sources_in(tmp_path)
     assert any("too deep" in text for text in source.skipped)
@@ -214,7 +214,7 @@ def test_depth_is_bounded_and_the_rest_is_told(tmp_path):
 
 @pytest.mark.parametrize("bound", ["MOST_ENTRIES", "MOST_FOLDERS"])
 def test_the_number_of_files_is_bounded_and_the_rest_is_told(bound, tmp_path, monkeypatch):
-    monkeypatch.setattr(layouts, bound, 4)
+    monkeypatch.setattr(walking, bound, 4)
     write(tmp_path, {f"r{i}/progress.csv": as_csv(sb3_rows()) for i in range(9)})
     sources = sources_in(tmp_path)
     assert 0 < len(sources) < 9

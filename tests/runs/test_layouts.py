@@ -10,7 +10,7 @@ import pytest
 from ppo_doctor.diagnosis.analyze import read_runs
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.request import Request
-from ppo_doctor.runs import discover, layouts
+from ppo_doctor.runs import discover, walking
 from ppo_doctor.runs.discover import sources_in
 from tests.runs.folders import as_csv, sb3_rows, write
 
@@ -41,7 +41,7 @@ def test_a_closed_folder_is_told_and_skipped(tmp_path, monkeypatch):
 
 
 def test_a_log_among_more_files_than_are_looked_at_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(layouts, "MOST_ENTRIES", 20)
+    monkeypatch.setattr(walking, "MOST_ENTRIES", 20)
     for i in range(60):
         (tmp_path / f"n{i:02}.txt").write_text("hello\n")
     (tmp_path / "run.jsonl").write_text(LOG)
