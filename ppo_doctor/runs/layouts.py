@@ -198,9 +198,9 @@ class Folder:
 class Walker:
     """Reads folders, each once; `skipped` lists what was not searched, and why."""
 
-    def __init__(self, most_folders: int = MOST_FOLDERS) -> None:
+    def __init__(self, most_folders: int | None = None) -> None:
         self.skipped: list[str] = []
-        self._most_folders = most_folders
+        self._most_folders = most_folders or MOST_FOLDERS
         self._seen: set[str] = set()
         self._full = False
 

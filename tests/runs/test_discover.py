@@ -12,7 +12,8 @@ from ppo_doctor.diagnosis.analyze import read_runs, runs_of
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.request import Request
 from ppo_doctor.runs import layouts
-from ppo_doctor.runs.discover import gather, sources_in
+from ppo_doctor.runs.discover import gather, sources_below, sources_in
+from ppo_doctor.runs.layouts import Walker
 from tests.runs.folders import as_csv, as_events, as_jsonl, as_state, events_name, grpo_rows, sb3_rows, write
 
 ML_AGENTS = """
@@ -432,3 +433,15 @@ def test_what_is_called_a_configuration_holds_settings(name):
     assert role_of(Path(name)) == "config"
     assert role_of(Path(name.replace(".json", ".csv"))) == "text"
     assert role_of(Path("reconfigured.json")) == "text"
+
+
+@pytest.mark.parametrize("find", [lambda folder, walker: list(sources_below(folder, walker)), lambda f, w: [w.read(f)]])
+def test_folders_that_are_too_many_are_said_once(tmp_path, find):
+    for number in range(6):
+        (tmp_path / f"run{number}").mkdir()
+        (tmp_path / f"run{number}" / "progress.csv").write_text("a\n1\n", encoding="utf-8")
+    walker = Walker(3)
+    find(tmp_path, walker)
+    assert [text for text in walker.skipped if "too many" in text] == walker.skipped
+    assert len(walker.skipped) == 1
+    assert "run2 and further folders" in walker.skipped[0]
