@@ -156,10 +156,10 @@ def test_a_bug_in_one_run_stops_no_other(tmp_path, cli, monkeypatch):
     write(tmp_path, {f"r{i}/progress.csv": as_csv(sb3_rows(seed=i)) for i in range(3)})
     from ppo_doctor.runs import merging
 
-    def failing(source, request):
+    def failing(source, request, read):
         if "r1" in source.log:
             raise ZeroDivisionError("made to fail")
-        return real(source, request)
+        return real(source, request, read)
 
     real = merging.read_source
     monkeypatch.setattr(merging, "read_source", failing)
