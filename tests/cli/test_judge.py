@@ -154,15 +154,15 @@ def test_several_processes_give_the_same_valid_report_as_one(tmp_path, cli, vali
 
 def test_a_bug_in_one_run_stops_no_other(tmp_path, cli, monkeypatch):
     write(tmp_path, {f"r{i}/progress.csv": as_csv(sb3_rows(seed=i)) for i in range(3)})
-    from ppo_doctor.runs import merging
+    from ppo_doctor.diagnosis import attempt
 
-    def failing(source, request):
+    def failing(source, request, read):
         if "r1" in source.log:
             raise ZeroDivisionError("made to fail")
-        return real(source, request)
+        return real(source, request, read)
 
-    real = merging.read_source
-    monkeypatch.setattr(merging, "read_source", failing)
+    real = attempt.read_source
+    monkeypatch.setattr(attempt, "read_source", failing)
     outcome = cli("analyze", tmp_path, "--format", "json", "--jobs", "1")
     assert outcome.code == ExitCode.BUG
     assert len(outcome.json["diagnoses"]) == 2
