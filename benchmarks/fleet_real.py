@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Thread
 
 from ppo_doctor.fleets.engines import LocalEngine
-from tests.fleets.fleets import analyzed, judged, many, told
+from tests.fleets.fleets import analyzed, files_of, judged, many, told
 from tests.fleets.servers import s3_server
 
 DOWN = 10.0
@@ -108,10 +108,8 @@ def measure(scratch: Path, server, count: int, added: int) -> None:
     report("Ray", done, told(rows, runs, url) == expected, rows, count)
 
     many(runs, added, first=count)
-    fresh = {str(p.relative_to(runs)): p for p in runs.rglob("*") if p.is_file()}
-    for name, path in fresh.items():
-        if not storage.exists(f"fleet/runs/{name}"):
-            storage.put_file(str(path), f"fleet/runs/{name}")
+    for name in (name for number in range(count, count + added) for name in files_of(number)):
+        storage.put_file(str(runs / name), f"fleet/runs/{name}")
     expected = analyzed(runs)
     for name, source, table, worker in (("processes", runs, local, LocalEngine(2)), ("Ray", url, remote, engine)):
         with timed(f"{name}, {added} more"):

@@ -70,3 +70,20 @@ def test_nothing_to_judge_is_said(cli, tmp_path):
     found = cli("fleet", tmp_path / "empty", "--jobs", "1")
     assert (found.code, found.out) == (3, "")
     assert "no log in this folder" in found.err
+
+
+def test_a_source_that_is_missing_is_told_and_the_others_are_judged(cli, runs, tmp_path):
+    found = cli("fleet", tmp_path / "nowhere", runs, "--jobs", "1")
+    assert found.code == 3
+    assert found.out.startswith("3 runs: ")
+    assert "nowhere: no such file or folder" in found.err
+    assert cli("fleet", tmp_path / "nowhere").code == 3
+
+
+@pytest.mark.parametrize("options", [("--engine", "spark"), ("--out", "notes.md")])
+def test_wrong_use(cli, runs, options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("notes.md").write_text("no table\n")
+    found = cli("fleet", runs, *options)
+    assert found.code == 2
+    assert found.out == ""
