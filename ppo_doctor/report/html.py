@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.summary import ProblemSummary, Row, Summary, Table
 
+#: Scripts of the report of a run.
+SCRIPTS = ("theme.js", "report.js")
 #: Limits of a page of several runs: the bytes of its sections, its plots in all, and the plots each run has at least.
 MOST_BYTES, MOST_PLOTS_IN_ALL, FEWEST_PLOTS = 1_700_000, 48, 2
 #: Up to this many runs, plots are as fine as on a page of one run.
@@ -144,7 +146,7 @@ def _reward(summary: Summary, run: Run | None) -> Markup:
 
 
 def _page(title: str, main: Markup, version: str) -> str:
-    return framed(title, main, version, search="Search causes and checks", scripts=("theme.js", "report.js"))
+    return framed(title, main, version, search="Search causes and checks", scripts=SCRIPTS)
 
 
 def framed(

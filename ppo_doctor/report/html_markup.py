@@ -109,9 +109,9 @@ def _policy(css: str, script: str) -> str:
     return f"default-src 'none'; style-src 'sha256-{_digest(css)}'; {scripts}{end}"
 
 
-def script_digest(name: str) -> str:
-    """Return the SHA-256 by which a content security policy allows a script of the package, without "sha256-"."""
-    return _digest(_asset(name))
+def script_digest(names: Iterable[str]) -> str:
+    """Return the SHA-256 by which a content security policy allows scripts of the package, without "sha256-"."""
+    return _digest("".join(map(_asset, names)))
 
 
 def _digest(content: str) -> str:

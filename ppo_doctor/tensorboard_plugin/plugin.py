@@ -64,12 +64,13 @@ class DoctorPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         page = self._list.page(request.args.get("run", ""))
         if page is None:
             return _respond(request, "There is no report of this run.", "text/plain", code=404)
+        from ppo_doctor.report.html import SCRIPTS
         from ppo_doctor.report.html_markup import script_digest
 
         theme = request.args.get("theme")
         if theme in THEMES:
             page = page.replace("<html ", f'<html data-theme="{theme}" ', 1)
-        return _respond(request, page, "text/html", csp_scripts_sha256s=[script_digest("report.js")])
+        return _respond(request, page, "text/html", csp_scripts_sha256s=[script_digest(SCRIPTS)])
 
 
 def places(logdir: str, spec: str) -> dict[Path, str]:
