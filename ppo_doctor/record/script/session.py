@@ -42,6 +42,8 @@ VALUE, MOST_VALUES = 4, 1 << 22
 FIRST, LONGEST_UPDATE = 2, 400
 #: Each observed update is at this many times the steps of the one before.
 RARER = 4
+#: Share of all steps that are in a row at the end with a learning rate of 0, from which on this is written.
+STANDING = 0.25
 #: Steps without any ratio after which observation pauses.
 PATIENCE = 50
 #: Minibatches at the start of an update whose old log-probs are traced.
@@ -92,6 +94,8 @@ class Session:
         self._rollouts: list[frozenset[int]] = []
         self._ratio_seen = self._compiled = False
         self._idle = self._looked = self._modules = 0
+        #: the latest steps in a row with a learning rate of 0, and the steps up to the latest record
+        self._standing = self._written = 0
         self._own_files: tuple[str, ...] = ()
         self._stepping = self._idle_seen = False
         self._rhythm: Rhythm | None = None
@@ -132,6 +136,8 @@ class Session:
         if died and self.step.has_loss:
             self._window.append(self.step)
         self._close_window(whole=not died)
+        if self.update and self._written < self.steps and self._standing >= STANDING * self.steps:
+            self.log.record(self.steps, self.update + 1, {"learning_rate": 0.0})
         if not self._nan_written:
             self._write_broken(failed=error is not None and issubclass(error, Exception))
         self._unseen()
@@ -279,6 +285,7 @@ class Session:
         self.step = Step(self.steps)
         self.operations.new_step()
         self._ratio_seen = self._ratio_seen or bool(step.ratios)
+        self._standing = self._standing + 1 if step.learning_rate == 0 else 0
         first = self.policy.steps_first(optimizer)  # after a warm start with another, say
         self._idle = 0 if first or step.ratios or step.dead_clamps else self._idle + self.mode.observing
         self._budget.step(time.monotonic(), observed=self.mode.observing)
@@ -385,7 +392,7 @@ class Session:
             return
         self.update += 1
         self._left -= 1
-        self._steps_per_update = max(1, len(steps))
+        self._steps_per_update, self._written = max(1, len(steps)), steps[-1].number + 1
         self._rhythm = self._rhythm or rhythm_of(steps, self.policy.entries(self.operations.entries))
         moved = self._movement.end(at_latest_step=at_latest_step)
         seen = UpdateSeen(
@@ -410,10 +417,10 @@ class Session:
         self.config = settings_seen(steps) | self.config
         self.log.settings(self.config)
         self.log.places(places_of(seen, self))
-        self.log.record(steps[-1].number + 1, self.update, numbers)
+        self.log.record(self._written, self.update, numbers)
         self._remember(seen)
         if self.options.live:
-            tell(line_of(self.update, steps[-1].number + 1, numbers))
+            tell(line_of(self.update, self._written, numbers))
 
     def _remember(self, seen: UpdateSeen) -> None:
         self._batch = seen.batch

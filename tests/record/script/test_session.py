@@ -481,6 +481,13 @@ def test_a_reference_is_not_judged_while_no_weight_moves(tmp_path):
     assert observed(text, tmp_path, 2).values("reference_shared") == []
 
 
+@pytest.mark.parametrize(("last", "values"), [(12, [0, 0]), (35, [0]), (39, [])])
+def test_a_rate_that_stays_0_is_written_at_the_end(tmp_path, last, values):
+    falls = f"optimizer.param_groups[0]['lr'] = 0.3 * max(0, 1 - update / {last})\n    for epoch in"
+    seen = observed(changed(("for epoch in", falls)), tmp_path, 40)
+    assert [rate for rate in seen.values("learning_rate") if rate == 0][-2:] == values
+
+
 @pytest.mark.parametrize(
     ("error", "graded"),
     [
