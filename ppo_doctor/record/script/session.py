@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
@@ -24,6 +25,7 @@ from ppo_doctor.record.script.lines.samples import left_line
 from ppo_doctor.record.script.log import RunLog, line_of
 from ppo_doctor.record.script.metrics import Batch, UpdateSeen, numbers_of
 from ppo_doctor.record.script.movement import Movement
+from ppo_doctor.record.script.odd_values import failed_call, of_no_numbers
 from ppo_doctor.record.script.operation_mode import OperationMode
 from ppo_doctor.record.script.operations import Operations
 from ppo_doctor.record.script.options import WatchOptions
@@ -128,24 +130,33 @@ class Session:
         self._hooks.install()
         self.mode.observe()
 
+    def see_failure(self) -> None:
+        """Run the network that values which are no numbers made fail once more, if they were not seen to appear."""
+        error = _error()
+        call = failed_call(error) if error is not None and of_no_numbers(error) else None
+        if call is not None and not (self.done or self.operations.odd.not_finite):
+            self.mode.observe()
+            with contextlib.suppress(Exception), torch.no_grad():  # it fails again
+                call[0](*call[1], **call[2])
+
     def finish(self) -> None:
         """Write what is left, and remove all hooks."""
         self._let_go()
-        error = sys.exc_info()[0] or getattr(sys, "last_type", None)
-        died = error not in (None, SystemExit)
+        error = _error()
+        died = not isinstance(error, SystemExit | None)
         if died and self.step.has_loss:
             self._window.append(self.step)
         self._close_window(whole=not died)
         if self.update and self._written < self.steps and self._standing >= STANDING * self.steps:
             self.log.record(self.steps, self.update + 1, {"learning_rate": 0.0})
         if not self._nan_written:
-            self._write_broken(failed=error is not None and issubclass(error, Exception))
+            self._write_broken(error)
         self._unseen()
 
-    def _write_broken(self, *, failed: bool) -> None:
+    def _write_broken(self, error: BaseException | None) -> None:
         """Write what broke outside the updates that were written: weights since then, or values before it failed."""
         broken = {"weights_nonfinite": float(self.policy.nonfinite()) if self.update else 0.0}
-        if failed and self.operations.odd.step == self.steps:
+        if of_no_numbers(error) or (isinstance(error, Exception) and self.operations.odd.step == self.steps):
             broken["log_probs_nonfinite"] = 1.0
         if any(broken.values()):
             self.log.places(broken_places(self))
@@ -465,3 +476,8 @@ class Session:
         if self._compiled:
             reasons["lines"] = "lines in compiled code, and what it computes, were not traced"
         self.log.unseen(reasons)
+
+
+def _error() -> BaseException | None:
+    """Return what the script fails with, or failed with."""
+    return sys.exc_info()[1] or getattr(sys, "last_value", None)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from ppo_doctor.record.script.lines.sources import Function, Scope, functions, holds, name_of, names_in, scope_at, walked
+from ppo_doctor.record.script.lines.sources import Function, Scope, functions, holds, name_of, scope_at, walked
 from ppo_doctor.record.script.places import Place, Stack
 
 #: Statements that are looked at from one line on.
@@ -131,11 +131,11 @@ def left_early(spot: Spot, outside: Iterable[int]) -> ast.stmt | None:
 
 
 def stopped_at(spot: Spot, fits: re.Pattern[str]) -> ast.If | None:
-    """Return the condition on something with such a name on which the loops around a statement are left."""
+    """Return the condition on something with such a name under which the loops around a statement are left."""
     loops = loops_around(spot.scope, spot.statement.lineno)
     tests = [each for loop in loops[:1] for each in ast.walk(loop) if isinstance(each, ast.If)]
     leaving = [each for each in tests if any(isinstance(inner, ast.Return | ast.Break) for inner in each.body)]
-    return next((each for each in leaving if any(map(fits.search, names_in([each.test])))), None)
+    return next((each for each in leaving if fits.search(ast.unparse(each.test))), None)
 
 
 def made_once(spot: Spot, outside: Iterable[int]) -> Spot | None:
