@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sys
@@ -136,8 +135,12 @@ class Session:
         call = failed_call(error) if error is not None and of_no_numbers(error) else None
         if call is not None and not (self.done or self.operations.odd.not_finite):
             self.mode.observe()
-            with contextlib.suppress(Exception), torch.no_grad():  # it fails again
-                call[0](*call[1], **call[2])
+            try:
+                with torch.no_grad():
+                    call[0](*call[1], **call[2])
+            except Exception as fault:  # noqa: BLE001 - the script has ended
+                if type(fault) is not type(error):
+                    tell_fault("the network that failed could not run once more", fault)
 
     def finish(self) -> None:
         """Write what is left, and remove all hooks."""

@@ -13,7 +13,7 @@ from ppo_doctor.record.script.options import WatchOptions  # noqa: E402
 
 from .training import changed, marked_lines, observed, read  # noqa: E402
 
-CATEGORICAL = "torch.distributions.Categorical(logits="
+CATEGORICAL = "torch.distributions.Categorical(validate_args=True, logits="
 FAILS = changed(
     ("torch.multinomial(torch.softmax(obs @ weights + bias, -1), 1)[:, 0]", "Net()(obs * (update < 4)).sample()"),
     (
@@ -21,7 +21,7 @@ FAILS = changed(
         """class Net(torch.nn.Module):
     def forward(self, obs):
         scaled = obs / obs.norm()  # here
-        return torch.distributions.Categorical(logits=scaled @ weights)
+        return torch.distributions.Categorical(validate_args=True, logits=scaled @ weights)
 
 
 critic = """,
