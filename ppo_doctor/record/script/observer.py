@@ -37,5 +37,6 @@ class Observer:
             return
         self._finished = True
         if self._session is not None:
+            self._session.see_failure()
             self._session.call(self._session.finish)
         self._log.close()

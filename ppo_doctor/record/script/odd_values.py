@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import math
+import re
+import traceback
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,9 @@ MOST_MEANS = 16
 ROUNDED = 8
 #: Operations that leave rounding errors what they are.
 _KEEPING = VIEWS | INDEXING | DIVIDE | MULTIPLY | NEGATE
+
+#: What torch says of a distribution whose parameters are no numbers.
+_NO_DISTRIBUTION = re.compile(r"(?is)invalid values.*\bnan\b|probability tensor contains")
 
 
 class OddValues:
@@ -119,6 +124,20 @@ class OddValues:
 
     def _source(self, inputs: list[Tensor]) -> Stack:
         return next((self._infinite[p] for each in inputs if (p := each.data_ptr()) in self._infinite), ())
+
+
+def of_no_numbers(error: BaseException | None) -> bool:
+    """Return whether an error is that of a distribution whose parameters are no numbers."""
+    return isinstance(error, Exception) and _NO_DISTRIBUTION.search(str(error)) is not None
+
+
+def failed_call(error: BaseException) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
+    """Return the outermost call of a network that an error left, in one process, with its arguments."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == "_call_impl")
+    calls = [each for frame in frames if {"self", "args", "kwargs"} <= (each := frame.f_locals).keys()]
+    if not calls or (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return None
+    return calls[0]["self"], calls[0]["args"], calls[0]["kwargs"]
 
 
 def flat(values: Any) -> list[Any]:  # noqa: ANN401

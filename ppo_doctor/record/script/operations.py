@@ -391,7 +391,7 @@ class Operations:
                 self._keep(name, args, part, stack)
         if kept and tensor.is_cpu and not tensor.requires_grad and (name in MEANS or name in SUBTRACT):
             self.odd.see_mean(name, args, tensor, stack, self._session.step)
-            if len(args) > 1 and not graded and all(map(self._is_log_prob, args[:2])):
+            if len(args) > 1 and all(map(self._is_log_prob, args[:2])):
                 self._session.step.compared(stack, equal=not tensor.any())
         self.odd.see_rounding(name, args, tensor)
         numbers = None

@@ -132,9 +132,9 @@ class PolicyWeights:
 
 
 def rate_of(optimizer: Any) -> float | None:  # noqa: ANN401
-    """Return the learning rate of an optimizer's first group, 0 if it is what rounding leaves of a schedule's end."""
-    rate = optimizer.param_groups[0].get("lr")
-    return None if rate is None else 0.0 if abs(rate) < LEAST_RATE else float(rate)
+    """Return the learning rate of an optimizer's first group that has one, 0 if all are but rounding of a schedule."""
+    rates = [float(rate) for group in optimizer.param_groups if (rate := group.get("lr")) is not None]
+    return next((rate for rate in rates if abs(rate) >= LEAST_RATE), 0.0) if rates else None
 
 
 def gradient_norm(parameters: Sequence[Tensor]) -> float | None:

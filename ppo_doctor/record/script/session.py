@@ -24,6 +24,7 @@ from ppo_doctor.record.script.lines.samples import left_line
 from ppo_doctor.record.script.log import RunLog, line_of
 from ppo_doctor.record.script.metrics import Batch, UpdateSeen, numbers_of
 from ppo_doctor.record.script.movement import Movement
+from ppo_doctor.record.script.odd_values import failed_call, of_no_numbers
 from ppo_doctor.record.script.operation_mode import OperationMode
 from ppo_doctor.record.script.operations import Operations
 from ppo_doctor.record.script.options import WatchOptions
@@ -42,6 +43,8 @@ VALUE, MOST_VALUES = 4, 1 << 22
 FIRST, LONGEST_UPDATE = 2, 400
 #: Each observed update is at this many times the steps of the one before.
 RARER = 4
+#: Share of all steps that are in a row at the end with a learning rate of 0, from which on this is written.
+STANDING = 0.25
 #: Steps without any ratio after which observation pauses.
 PATIENCE = 50
 #: Minibatches at the start of an update whose old log-probs are traced.
@@ -92,6 +95,8 @@ class Session:
         self._rollouts: list[frozenset[int]] = []
         self._ratio_seen = self._compiled = False
         self._idle = self._looked = self._modules = 0
+        #: the latest steps in a row with a learning rate of 0, and the steps up to the latest record
+        self._standing = self._written = 0
         self._own_files: tuple[str, ...] = ()
         self._stepping = self._idle_seen = False
         self._rhythm: Rhythm | None = None
@@ -124,22 +129,37 @@ class Session:
         self._hooks.install()
         self.mode.observe()
 
+    def see_failure(self) -> None:
+        """Run the network that values which are no numbers made fail once more, if they were not seen to appear."""
+        error = _error()
+        call = failed_call(error) if error is not None and of_no_numbers(error) else None
+        if call is not None and not (self.done or self.operations.odd.not_finite):
+            self.mode.observe()
+            try:
+                with torch.no_grad():
+                    call[0](*call[1], **call[2])
+            except Exception as fault:  # noqa: BLE001 - the script has ended
+                if type(fault) is not type(error):
+                    tell_fault("the network that failed could not run once more", fault)
+
     def finish(self) -> None:
         """Write what is left, and remove all hooks."""
         self._let_go()
-        error = sys.exc_info()[0] or getattr(sys, "last_type", None)
-        died = error not in (None, SystemExit)
+        error = _error()
+        died = not isinstance(error, SystemExit | None)
         if died and self.step.has_loss:
             self._window.append(self.step)
         self._close_window(whole=not died)
+        if self.update and self._written < self.steps and self._standing >= STANDING * self.steps:
+            self.log.record(self.steps, self.update + 1, {"learning_rate": 0.0})
         if not self._nan_written:
-            self._write_broken(failed=error is not None and issubclass(error, Exception))
+            self._write_broken(error)
         self._unseen()
 
-    def _write_broken(self, *, failed: bool) -> None:
+    def _write_broken(self, error: BaseException | None) -> None:
         """Write what broke outside the updates that were written: weights since then, or values before it failed."""
         broken = {"weights_nonfinite": float(self.policy.nonfinite()) if self.update else 0.0}
-        if failed and self.operations.odd.step == self.steps:
+        if of_no_numbers(error) or (isinstance(error, Exception) and self.operations.odd.step == self.steps):
             broken["log_probs_nonfinite"] = 1.0
         if any(broken.values()):
             self.log.places(broken_places(self))
@@ -237,7 +257,7 @@ class Session:
         """Look for a second name of the policy where old log-probs are computed again, or are those of a reference."""
         if self.alias is not None or not self._window:
             return
-        again = self.update and (self.step.reference_gap == 0 or bool(self.step.equal_at))
+        again = self.steps and (self.step.reference_gap == 0 or bool(self.step.equal_at))
         for each in self._window[-1].ratios:
             again = again or (each.origin is not None and not each.origin.graded and each.origin.last >= self.steps - 1)
         if again:
@@ -279,6 +299,7 @@ class Session:
         self.step = Step(self.steps)
         self.operations.new_step()
         self._ratio_seen = self._ratio_seen or bool(step.ratios)
+        self._standing = self._standing + 1 if step.learning_rate == 0 else 0
         first = self.policy.steps_first(optimizer)  # after a warm start with another, say
         self._idle = 0 if first or step.ratios or step.dead_clamps else self._idle + self.mode.observing
         self._budget.step(time.monotonic(), observed=self.mode.observing)
@@ -385,7 +406,7 @@ class Session:
             return
         self.update += 1
         self._left -= 1
-        self._steps_per_update = max(1, len(steps))
+        self._steps_per_update, self._written = max(1, len(steps)), steps[-1].number + 1
         self._rhythm = self._rhythm or rhythm_of(steps, self.policy.entries(self.operations.entries))
         moved = self._movement.end(at_latest_step=at_latest_step)
         seen = UpdateSeen(
@@ -410,10 +431,10 @@ class Session:
         self.config = settings_seen(steps) | self.config
         self.log.settings(self.config)
         self.log.places(places_of(seen, self))
-        self.log.record(steps[-1].number + 1, self.update, numbers)
+        self.log.record(self._written, self.update, numbers)
         self._remember(seen)
         if self.options.live:
-            tell(line_of(self.update, steps[-1].number + 1, numbers))
+            tell(line_of(self.update, self._written, numbers))
 
     def _remember(self, seen: UpdateSeen) -> None:
         self._batch = seen.batch
@@ -458,3 +479,8 @@ class Session:
         if self._compiled:
             reasons["lines"] = "lines in compiled code, and what it computes, were not traced"
         self.log.unseen(reasons)
+
+
+def _error() -> BaseException | None:
+    """Return what the script fails with, or failed with."""
+    return sys.exc_info()[1] or getattr(sys, "last_value", None)

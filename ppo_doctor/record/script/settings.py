@@ -75,8 +75,8 @@ def _spaces(frame: FrameType) -> list[Mapping[str, Any]]:
 def _options(value: object, *, nested: bool = True) -> list[Mapping[str, Any]]:
     if isinstance(value, dict) and len(value) < 500:
         return [value]
-    name = type(value).__name__.lower()
+    wanted = nested or any(word in type(value).__name__.lower() for word in _OPTIONS)
     if has_variables(value):
-        wanted = nested or any(word in name for word in _OPTIONS)
         return [vars(value)] if wanted else []
-    return []
+    slots = getattr(type(value), "_fields" if isinstance(value, tuple) else "__dataclass_fields__", ())
+    return [{name: getattr(value, name, None) for name in slots}] if wanted and not isinstance(value, type) else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import CodeType
@@ -18,6 +18,8 @@ from ppo_doctor.record.script.ring import Origin
 Array = np.ndarray[Any, np.dtype[Any]]
 #: Largest |ratio - 1| of the first minibatch that may be rounding.
 AWAY = 1e-3
+#: Clamps that are kept until a loss is known to use them; each keeps a graph alive.
+MOST_CLAMPS = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -83,7 +85,7 @@ class Step:
     sampled_at: Stack = ()
     losses: list[float] = field(default_factory=list)
     #: clamps of a ratio: with and without gradient
-    clamps: list[tuple[Any, Stack]] = field(default_factory=list)
+    clamps: deque[tuple[Any, Stack]] = field(default_factory=lambda: deque(maxlen=MOST_CLAMPS))
     dead_clamps: list[Stack] = field(default_factory=list)
     #: what computed the log-probs of a ratio without gradient
     dead_made: Stack = ()

@@ -285,16 +285,16 @@ SHARED = (
     ("torch.softmax(obs @ weights + bias, -1)", "torch.softmax(net(obs), -1)"),
     (
         "        advantages = torch.randn(32)",
-        "        gap = old - torch.log_softmax(ref(obs), -1).gather(1, actions[:, None])[:, 0]\n"
-        "        advantages = torch.randn(32) - gap",
+        "        scored = torch.log_softmax(ref(obs), -1).gather(1, actions[:, None])[:, 0]\n"
+        "        advantages = torch.randn(32)",
     ),
+    ("    for epoch in", "    advantages = advantages - (old - scored)\n    for epoch in"),
 )
 
 
 @pytest.mark.parametrize(("copied", "values"), [(False, [1]), (True, [])])
 def test_a_reference_in_the_rollout_that_is_the_policy_is_seen(tmp_path, copied, values):
-    text = changed(*SHARED)
-    text = text.replace("ref = net ", "import copy; ref = copy.deepcopy(net) ") if copied else text
+    text = changed(*SHARED).replace("ref = net ", "import copy; ref = copy.deepcopy(net) " if copied else "ref = net ")
     seen = observed(text, tmp_path, 2)
     assert seen.values("reference_shared") == values
     assert copied or [seen.places["reference_shared"]["line"]] == marked_lines(text)
@@ -479,6 +479,13 @@ def test_a_reference_is_not_judged_while_no_weight_moves(tmp_path):
         ),
     )
     assert observed(text, tmp_path, 2).values("reference_shared") == []
+
+
+@pytest.mark.parametrize(("last", "values"), [(12, [0, 0]), (35, [0]), (39, [])])
+def test_a_rate_that_stays_0_is_written_at_the_end(tmp_path, last, values):
+    falls = f"optimizer.param_groups[0]['lr'] = 0.3 * max(0, 1 - update / {last})\n    for epoch in"
+    rates = observed(changed(("for epoch in", falls)), tmp_path, 40).values("learning_rate")
+    assert [rate for rate in rates if rate == 0][-2:] == values
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import argparse
 import sys
 from dataclasses import dataclass
 from types import ModuleType
+from typing import NamedTuple
 
 import pytest
 
@@ -16,6 +17,16 @@ from ppo_doctor.record.script.settings import passes_configured
 class Config:
     update_epochs: int = 4
     clip: float = 0.2
+
+
+class Options(NamedTuple):
+    epochs: int = 3
+    target_kl: float = 0.01
+
+
+@dataclass(slots=True)
+class Slotted:
+    n_epochs: int = 2
 
 
 class Trainer:
@@ -40,6 +51,9 @@ def test_the_number_is_found_where_scripts_keep_it():
     assert Trainer(Config()).train() == {"n_epochs": 4}
     assert Trainer(argparse.Namespace(ppo_epochs=6, lr=0.1)).train() == {"n_epochs": 6}
     assert Trainer({"K_epochs": 7}).train() == {"n_epochs": 7}
+    assert of_variable(Options()) == {"n_epochs": 3, "target_kl": 0.01}
+    assert of_variable(Slotted()) == {"n_epochs": 2}
+    assert of_variable([Slotted, Options]) == {}
 
 
 @pytest.mark.parametrize("values", [{"n_epochs": True}, {"n_epochs": 0}, {"n_epochs": 0.5}, {"epoch": 3}, {1: 2}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -127,6 +128,14 @@ def left_early(spot: Spot, outside: Iterable[int]) -> ast.stmt | None:
             if each.lineno > line and (isinstance(each, ast.Return) or (isinstance(each, ast.Break) and n == 0)):
                 return each
     return None
+
+
+def stopped_at(spot: Spot, fits: re.Pattern[str]) -> ast.If | None:
+    """Return the condition on something with such a name under which the loops around a statement are left."""
+    loops = loops_around(spot.scope, spot.statement.lineno)
+    tests = [each for loop in loops[:1] for each in ast.walk(loop) if isinstance(each, ast.If)]
+    leaving = [each for each in tests if any(isinstance(inner, ast.Return | ast.Break) for inner in each.body)]
+    return next((each for each in leaving if fits.search(ast.unparse(each.test))), None)
 
 
 def made_once(spot: Spot, outside: Iterable[int]) -> Spot | None:

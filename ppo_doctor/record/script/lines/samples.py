@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from ppo_doctor.record.script.lines.flow import (
     loops_around,
     made_once,
     spot_of,
+    stopped_at,
 )
 from ppo_doctor.record.script.metrics import UpdateSeen
 from ppo_doctor.record.script.places import Place, Places, Stack
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 #: How many functions around a backward pass are looked at for loops.
 OUTWARDS = 3
+_KL = re.compile(r"(?i)kl")
 _CHOSEN = ("rollout_trained", "minibatches_alike")
 _OLD = ("rollouts_behind", "samples_trained_before")
 
@@ -108,5 +111,7 @@ def _add_loops(lines: Lines, seen: UpdateSeen, session: Session) -> None:
         if loops:
             once = made_once(spot, outside)
             lines.add(names, once.place() if once is not None else None, "built")
+            early = stopped_at(spot, _KL) if "target_kl" in session.config else None
+            lines.add(names, replace(spot.place(), line=early.lineno) if early is not None else None, "left")
             lines.add((*names, "loop_left_early"), replace(spot.place(), line=loops[0].lineno))
             return

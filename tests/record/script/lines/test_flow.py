@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 
@@ -45,6 +46,13 @@ def once(policy, data):
         for batch in loader:
             policy.step(batch)  # once
             break
+
+def stopping(policy, loader, limit):
+    for epoch in range(3):
+        for batch in loader:
+            kl = policy.step(batch)  # stepped
+            if kl > limit:  # stopped
+                return
 
 def retried(policy, data):
     for attempt in range(3):
@@ -129,6 +137,12 @@ def test_a_return_in_any_case_leaves_a_loop_early(script):
     left = flow.left_early(spot_at(script, "early"), [])
     assert isinstance(left, ast.Return)
     assert left.lineno == line_of("left")
+
+
+def test_the_condition_on_the_kl_that_ends_a_loop_is_found(script):
+    assert flow.stopped_at(spot_at(script, "stepped"), re.compile("kl")).lineno == line_of("stopped")
+    assert flow.stopped_at(spot_at(script, "stepped"), re.compile("loss")) is None
+    assert flow.stopped_at(spot_at(script, "early"), re.compile("kl")) is None
 
 
 @pytest.mark.parametrize("at", ["once", "retried", "generated"])
