@@ -237,7 +237,8 @@ class Session:
         """Look for a second name of the policy where old log-probs are computed again, or are those of a reference."""
         if self.alias is not None or not self._window:
             return
-        again = self.update and (self.step.reference_gap == 0 or bool(self.step.equal_at))
+        gap = self.step.reference_gap
+        again = self.update and ((gap is not None and gap <= ratios.ONE) or bool(self.step.equal_at))
         for each in self._window[-1].ratios:
             again = again or (each.origin is not None and not each.origin.graded and each.origin.last >= self.steps - 1)
         if again:

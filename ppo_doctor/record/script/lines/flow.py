@@ -100,7 +100,7 @@ def data_at(spot: Spot, files: Sequence[str], outside: Iterable[int]) -> Spot | 
         loops = loops_around(each.scope, each.statement.lineno, outside if each.file == spot.file else ())
         if _is_alias(each.statement) or isinstance(each.statement, _LOOPS):
             continue
-        if not loops or (each.calls and each.calls != spot.calls):
+        if not loops or 0 < len(each.calls) < len(spot.calls):
             return each
     return None
 
@@ -243,7 +243,8 @@ def _entered(spot: Spot, files: Sequence[str]) -> Spot:
             if function.name in called:
                 for each in _statements(function):
                     if isinstance(each, ast.Expr) and isinstance(each.value, ast.Yield):
-                        return Spot(file, function, each)
+                        called_at = spot.calls[:1] and ((spot.calls[0][0], spot.statement.lineno),)
+                        return Spot(file, function, each, (*called_at, *called_at, *spot.calls[1:]))
     return spot
 
 
