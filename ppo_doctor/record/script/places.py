@@ -83,7 +83,7 @@ class Places:
 
     def apart(self, stack: Stack, other: Stack) -> Place | None:
         """Return the user's line at which a call leaves the path of another: the outermost that only its stack has."""
-        for code, line in reversed(stack[: meets(stack, other) if other else 0]):
+        for code, line in reversed(stack[: meets(stack, other)]):
             if self._kind(code.co_filename) == _OWN:
                 return Place(code.co_filename, line, code.co_name)
         return self.resolve(stack)

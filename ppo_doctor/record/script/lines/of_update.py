@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.record.script.graph import stack_of
-from ppo_doctor.record.script.lines.flow import reward_at, shaped_at, spot_of
+from ppo_doctor.record.script.lines.flow import matched_at, reward_at, shaped_at, spot_of
 from ppo_doctor.record.script.lines.samples import add_sample_lines, new_stack
 from ppo_doctor.record.script.lines.settings import add_setting_lines
 from ppo_doctor.record.script.lines.sources import named_again
@@ -131,7 +131,9 @@ def _add_zeroed(lines: Lines, seen: UpdateSeen, session: Session) -> None:
         lines.add(_ADVANTAGES, each.place(), "built")
     if centred is None and all(each.advantages is not None and not each.advantages.any() for each in seen.ratios()):
         rewarded = reward_at(session.own_files())
-        lines.add(_ADVANTAGES, rewarded.place() if rewarded is not None else None, "computed")
+        matched = matched_at(rewarded, session.own_files()) if rewarded is not None else None
+        for each in (found for found in (matched, rewarded) if found is not None):
+            lines.add(_ADVANTAGES, each.place(), "computed")
     lines.add(_ADVANTAGES, zeroed or None, "computed")
 
 
@@ -195,10 +197,10 @@ def _add_step_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     lines.add("reference_shared", next(iter(loads), None), "changed")
     made = next((s.reference_made for s in steps if s.reference_made), ())
     old = next((each.origin.stack for each in seen.ratios() if each.origin is not None), ())
-    lines.add("reference_shared", session.places.apart(made, old) if made else None, "computed")
+    lines.add("reference_shared", session.places.apart(made, old) if old else made, "computed")
     lines.add("reference_shared", next((s.reference_place for s in steps if s.reference_place), None))
     lines.add("reference_shared", steps[0].equal_at or None)
     target, error = next(((s.value_target, s.value_error) for s in steps if s.value_target), ((), ()))
-    lines.add("value_target_with_gradient", session.places.apart(target, error) if target else None, "called")
-    lines.add("value_target_with_gradient", target or None)
+    lines.add("value_target_with_gradient", session.places.apart(target, error) if error else target, "called")
+    lines.add("value_target_with_gradient", target)
     lines.add("value_broadcast", next((s.value_place for s in steps if s.value_place), None))
