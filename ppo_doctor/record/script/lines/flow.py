@@ -84,10 +84,10 @@ def reward_at(files: Sequence[str]) -> Spot | None:
 
 def matched_at(spot: Spot, files: Sequence[str]) -> Spot | None:
     """Return the statement by which the function of another, or one that it calls, looks for a pattern in text."""
-    called = {name_of(each.func) for each in ast.walk(spot.scope) if isinstance(each, ast.Call)}
+    called = _called(spot.scope)
     helpers = [(file, each) for file in files for each in functions(file) if each.name in called]
     for file, scope in ((spot.file, spot.scope), *helpers):
-        found = _last(each for each in _statements(scope) if _MATCHING & _methods(each))
+        found = _last(each for each in _statements(scope) if _MATCHING & _called(each))
         if found is not None:
             return Spot(file, scope, found)
     return None
@@ -267,7 +267,7 @@ def _entered(spot: Spot, files: Sequence[str]) -> Spot:
     """Return the statement of a generator of the script that yields what a loop runs over, or the loop itself."""
     if not isinstance(spot.statement, ast.For | ast.AsyncFor):
         return spot
-    called = {name_of(each.func) for each in ast.walk(spot.statement.iter) if isinstance(each, ast.Call)}
+    called = _called(spot.statement.iter)
     for file in files:
         for function in functions(file):
             if function.name in called:
@@ -310,10 +310,8 @@ def _shapes_only(statement: ast.stmt) -> bool:
     return isinstance(value, ast.expr) and _calls_only(value, _SHAPES | {"len", "int"})
 
 
-def _methods(node: ast.AST) -> set[str]:
-    return {
-        each.func.attr for each in ast.walk(node) if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)
-    }
+def _called(node: ast.AST) -> set[str]:
+    return {name_of(each.func) for each in ast.walk(node) if isinstance(each, ast.Call)}
 
 
 def _is_alias(statement: ast.stmt) -> bool:
