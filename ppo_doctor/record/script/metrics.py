@@ -303,7 +303,8 @@ def _of_this_batch(seen: UpdateSeen) -> dict[str, float]:
     trained = [samples for step in seen.steps if len(samples := seen.told(step))]
     counts = Counter(np.concatenate(trained).tolist())
     often = float(np.median(list(counts.values())))
-    if seen.whole and sum(count == often for count in counts.values()) >= DISTINCT * len(counts):
+    changed = not seen.by_index and any(step.normalised_at for step in seen.steps)  # samples look new in each pass
+    if seen.whole and not changed and sum(count == often for count in counts.values()) >= DISTINCT * len(counts):
         numbers["passes"] = often / _per_step(seen)
     if seen.by_index:
         batch = max(each.batch for step in seen.steps for each in step.trained)

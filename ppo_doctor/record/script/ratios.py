@@ -254,7 +254,7 @@ def values_of(graph: LossGraph, found: list[RatioSeen], step: Step, ring: Ring |
         if found and leaves(error) <= policy:  # of outputs of the policy, as a penalty on its changes
             continue
         step.value_target_graded = True
-        step.value_target = stack_of(target) or stack_of(error)
+        step.value_target, step.value_error = stack_of(target) or stack_of(error), stack_of(error)
     for node in graph.nodes:
         sides = _error_sides(node)
         if sides is None:

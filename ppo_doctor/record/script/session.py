@@ -257,12 +257,13 @@ class Session:
         """Look for a second name of the policy where old log-probs are computed again, or are those of a reference."""
         if self.alias is not None or not self._window:
             return
-        again = self.steps and (self.step.reference_gap == 0 or bool(self.step.equal_at))
-        for each in self._window[-1].ratios:
-            again = again or (each.origin is not None and not each.origin.graded and each.origin.last >= self.steps - 1)
-        if again:
-            frames = self.places.own_frames(frame)[:FRAMES]
-            self.alias = next((found for each in frames if (found := alias_in(each)) is not None), None)
+        gaps = (each.reference_gap for each in (self.step, self._window[-1]))
+        alike = any(gap is not None and gap <= ratios.ONE for gap in gaps) or bool(self.step.equal_at)
+        origins = [each.origin for each in self._window[-1].ratios if each.origin is not None]
+        again = any(not each.graded and each.last >= self.steps - 1 for each in origins)
+        if again or (alike and self.steps):
+            found = map(alias_in, self.places.own_frames(frame)[:FRAMES])
+            self.alias = next((each for each in found if each is not None and (again or each.reference)), None)
 
     def before_step(self, optimizer: Any) -> None:  # noqa: ANN401
         """Take note of gradients and of the learning rate."""

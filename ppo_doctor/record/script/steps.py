@@ -134,6 +134,7 @@ class Step:
     cut: float = 0.0
     cut_at: Stack = ()
     value_target: Stack = ()
+    value_error: Stack = ()
     value_target_graded: bool = False
     #: the bits of value targets, and the number of steps after which they were computed last, None if that is unknown
     targets: list[Array] = field(default_factory=list)

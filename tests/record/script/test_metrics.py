@@ -48,6 +48,11 @@ def test_passes_over_the_same_samples_are_counted():
     assert "passes" not in minibatches(*halves, whole=False)
 
 
+def test_passes_over_inputs_that_are_normalised_anew_are_not_counted():
+    steps = step(range(100, 116), ROLLOUT), step(range(216, 232), normalised_at=((step.__code__, 1),))
+    assert "passes" not in update(*steps)
+
+
 def test_samples_that_the_network_cannot_tell_apart_show_nothing():
     numbers = update(step([7] * 16, ROLLOUT), step([7] * 16))
     assert not numbers.keys() & {"passes", "rollouts_behind", "inputs_unseen", "minibatches_alike"}

@@ -144,6 +144,19 @@ FAULTS = {
         1,
         1,
     ),
+    "value target by a function": Fault(
+        (
+            (
+                "n_epochs = 2\n",
+                "n_epochs = 2\n\n\ndef led(obs, returns):\n    return returns + 0.9 * (obs @ critic)[:, 0]\n",
+            ),
+            ("values - returns[rows]", "values - target"),
+            ("value_loss = ", "target = led(obs[rows], returns[rows])  # here\n            value_loss = "),
+        ),
+        "value_target_with_gradient",
+        1,
+        1,
+    ),
     "values as a column": Fault(
         (("(obs[rows] @ critic)[:, 0]", "obs[rows] @ critic"), (".pow(2).mean()", ".pow(2).mean()  # here")),
         "value_broadcast",
@@ -298,6 +311,24 @@ def test_a_reference_in_the_rollout_that_is_the_policy_is_seen(tmp_path, copied,
     seen = observed(text, tmp_path, 2)
     assert seen.values("reference_shared") == values
     assert copied or [seen.places["reference_shared"]["line"]] == marked_lines(text)
+
+
+def test_the_name_of_a_reference_with_the_weights_of_the_policy_is_seen(tmp_path):
+    text = changed(
+        *SHARED[:-1],
+        ("        returns = ", "        logs = net(obs).softmax(-1).log()\n        returns = "),
+        (
+            "loss = -surrogate.mean()",
+            "gap = logs[rows].gather(1, actions[rows, None])[:, 0] - new\n"
+            "            loss = 0.1 * (gap.exp() - gap - 1).mean() - surrogate.mean()",
+        ),
+    )
+    assert [observed(text, tmp_path, 3).places["reference_shared"]["line"]] == marked_lines(text)
+
+
+def test_gradients_of_old_log_probs_are_why_there_are_none(tmp_path):
+    text = changed(("ratio = (new - old[rows]).exp()", "ratio = (new - new).exp()  # here"))
+    assert [observed(text, tmp_path, 2).places["grad_norm"]["line"]] == marked_lines(text)
 
 
 def test_where_the_surrogate_joins_the_loss_is_named_too(tmp_path):

@@ -20,6 +20,8 @@ _WRAPPERS = frozenset(("enumerate", "zip", "tqdm", "iter"))
 _SHAPES = frozenset(("view", "reshape", "unsqueeze", "squeeze", "flatten", "float", "to", "tensor", "stack", "t"))
 #: Methods of tensors that, unlike those of a network or a buffer, compute with the values of their object.
 _VALUES = frozenset(("clamp", "index_select", "gather", "split", "chunk", "mean", "sum", "repeat_interleave", "expand"))
+#: Methods of patterns, which find nothing if a pattern never fits.
+_MATCHING = frozenset(("findall", "finditer", "search", "match", "fullmatch"))
 #: Functions whose results can be iterated over again.
 _KEPT = frozenset(("list", "tuple", "sorted", "range"))
 
@@ -81,6 +83,34 @@ def reward_at(files: Sequence[str]) -> Spot | None:
     return None
 
 
+def matched_at(spot: Spot, files: Sequence[str]) -> Spot | None:
+    """Return the statement by which the function of another, or one that it calls, looks for a pattern in text."""
+    called = _called(spot.scope)
+    helpers = [(file, each) for file in files for each in functions(file) if each.name in called]
+    for file, scope in ((spot.file, spot.scope), *helpers):
+        found = _last(each for each in _statements(scope) if _MATCHING & _called(each))
+        if found is not None:
+            return Spot(file, scope, found)
+    return None
+
+
+def skipped_at(files: Sequence[str]) -> Place | None:
+    """Return the condition under which a method returns before it calls the one that it overrides."""
+    for file in files:
+        for each in functions(file):
+            inherited = [call.lineno for call in ast.walk(each) if isinstance(call, ast.Call) and _inherits(call, each)]
+            for first in each.body if inherited else ():
+                if isinstance(first, ast.If) and isinstance(first.body[-1], ast.Return) and first.lineno < inherited[0]:
+                    return Place(file, first.lineno, each.name)
+    return None
+
+
+def _inherits(call: ast.Call, function: Function) -> bool:
+    """Return whether a call is `super().name(…)` in a method of this name."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return isinstance(owner, ast.Call) and (name_of(owner.func), name_of(call.func)) == ("super", function.name)
+
+
 def _rewards(keyword: ast.keyword) -> bool:
     return (keyword.arg or "").startswith("reward")
 
@@ -101,7 +131,7 @@ def data_at(spot: Spot, files: Sequence[str], outside: Iterable[int]) -> Spot | 
         loops = loops_around(each.scope, each.statement.lineno, outside if each.file == spot.file else ())
         if _is_alias(each.statement) or isinstance(each.statement, _LOOPS):
             continue
-        if not loops or (each.calls and each.calls != spot.calls):
+        if not loops or 0 < len(each.calls) < len(spot.calls):
             return each
     return None
 
@@ -246,13 +276,14 @@ def _entered(spot: Spot, files: Sequence[str]) -> Spot:
     """Return the statement of a generator of the script that yields what a loop runs over, or the loop itself."""
     if not isinstance(spot.statement, ast.For | ast.AsyncFor):
         return spot
-    called = {name_of(each.func) for each in ast.walk(spot.statement.iter) if isinstance(each, ast.Call)}
+    called = _called(spot.statement.iter)
     for file in files:
         for function in functions(file):
             if function.name in called:
                 for each in _statements(function):
                     if isinstance(each, ast.Expr) and isinstance(each.value, ast.Yield):
-                        return Spot(file, function, each)
+                        called_at = spot.calls[:1] and ((spot.calls[0][0], spot.statement.lineno),)
+                        return Spot(file, function, each, (*called_at, *called_at, *spot.calls[1:]))
     return spot
 
 
@@ -286,6 +317,10 @@ def _in_loop(made: Spot, spot: Spot) -> bool:
 def _shapes_only(statement: ast.stmt) -> bool:
     value = getattr(statement, "value", None)
     return isinstance(value, ast.expr) and _calls_only(value, _SHAPES | {"len", "int"})
+
+
+def _called(node: ast.AST) -> set[str]:
+    return {name_of(each.func) for each in ast.walk(node) if isinstance(each, ast.Call)}
 
 
 def _is_alias(statement: ast.stmt) -> bool:

@@ -93,7 +93,9 @@ def _add_temperature(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     apart = next((scored[n:] for n, frame in enumerate(scored) if frame not in shared), ())
     in_training = any(divisor[1] in step.divisors[True].values() for step in seen.steps)
     scaled = any(size == divisor[2] for step in seen.steps for size, _ in step.divisors[True])
-    if session.places.own(apart) is not None and not scaled:
+    place, backward = session.places.own(apart), seen.steps[-1].backward_place
+    whole = place is not None and any((c.co_filename, n) == (place.file, place.line) for c, n in backward)
+    if place is not None and not whole and not scaled:  # not a call of a library's whole update
         lines.add(names, apart, "scored")  # otherwise training divides too, by another number
     spot = spot_of(divisor[1]) if session.places.own(divisor[1]) is not None else None
     given = factor_at(spot) if spot is not None else None

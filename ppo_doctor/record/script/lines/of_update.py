@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppo_doctor.record.script.graph import stack_of
-from ppo_doctor.record.script.lines.flow import reward_at, shaped_at, spot_of
+from ppo_doctor.record.script.lines.flow import matched_at, reward_at, shaped_at, spot_of
 from ppo_doctor.record.script.lines.samples import add_sample_lines, new_stack
 from ppo_doctor.record.script.lines.settings import add_setting_lines
 from ppo_doctor.record.script.lines.sources import named_again
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Lines of one metric that are kept, and lines that called the first of them.
 MOST, CALLERS = 5, 2
 _BROKEN = (
-    *("loss", "deviation_of_one", "advantages_mean", "advantages_std", "ratio_mean", "grad_norm"),
+    *("loss", "grad_norm", "deviation_of_one", "advantages_mean", "advantages_std", "ratio_mean"),
     *("weights_nonfinite", "log_probs_nonfinite"),
 )
 _ADVANTAGES = ("advantages_std", "advantages_abs_max", "advantages_mean")
@@ -73,7 +73,8 @@ def _distinct(places: Iterable[Place]) -> tuple[Place, ...]:
 def places_of(seen: UpdateSeen, session: Session) -> dict[str, tuple[Place, ...]]:
     """Return the lines of the script that the metrics of an update are about."""
     lines = Lines(session.places)
-    broken = not all(math.isfinite(loss) for step in seen.steps for loss in step.losses)
+    sizes = (each for step in seen.steps for each in (*step.losses, step.grad_norm or 0.0))
+    broken = not all(map(math.isfinite, sizes))
     if broken:
         _add_not_finite(lines, session)
     _add_loss_lines(lines, seen, session)
@@ -82,7 +83,7 @@ def places_of(seen: UpdateSeen, session: Session) -> dict[str, tuple[Place, ...]
     _add_step_lines(lines, seen, session)
     add_sample_lines(lines, seen, session)
     if not broken:
-        _add_not_finite(lines, session)
+        _add_not_finite(lines, session, _BROKEN[2:])
     return lines.all()
 
 
@@ -93,10 +94,10 @@ def broken_places(session: Session) -> dict[str, tuple[Place, ...]]:
     return lines.all()
 
 
-def _add_not_finite(lines: Lines, session: Session) -> None:
+def _add_not_finite(lines: Lines, session: Session, names: Sequence[str] = _BROKEN) -> None:
     odd = session.operations.odd
-    lines.add(_BROKEN, odd.not_finite or odd.arrived or None)
-    lines.add(_BROKEN, odd.infinite or None, "computed")
+    lines.add(names, odd.not_finite or odd.arrived or None)
+    lines.add(names, odd.infinite or None, "computed")
 
 
 def _add_loss_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
@@ -130,7 +131,9 @@ def _add_zeroed(lines: Lines, seen: UpdateSeen, session: Session) -> None:
         lines.add(_ADVANTAGES, each.place(), "built")
     if centred is None and all(each.advantages is not None and not each.advantages.any() for each in seen.ratios()):
         rewarded = reward_at(session.own_files())
-        lines.add(_ADVANTAGES, rewarded.place() if rewarded is not None else None, "computed")
+        matched = matched_at(rewarded, session.own_files()) if rewarded is not None else None
+        for each in (found for found in (matched, rewarded) if found is not None):
+            lines.add(_ADVANTAGES, each.place(), "computed")
     lines.add(_ADVANTAGES, zeroed or None, "computed")
 
 
@@ -148,7 +151,8 @@ def _add_old_log_prob_lines(lines: Lines, seen: UpdateSeen, session: Session) ->
     names = ["repeated_ratio_dev", "epoch_start_ratio_dev", "ratio_std", "old_policy_shared", "batch_start_ratio_dev"]
     graded = next((each for _, each in ratios if each.nodes.both_graded), None)
     if graded is not None:
-        lines.add("old_log_prob_with_gradient", _graded_place(graded, session), "computed")
+        place = _graded_place(graded, session)
+        lines.add(("old_log_prob_with_gradient", "grad_norm"), place, "computed")
     names = [*names, "old_log_prob_with_gradient"]
     detached = next((each.detached for _, each in ratios if each.detached), ())
     lines.add(names, session.places.innermost(detached) if detached else None, "set")
@@ -193,8 +197,10 @@ def _add_step_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     lines.add("reference_shared", next(iter(loads), None), "changed")
     made = next((s.reference_made for s in steps if s.reference_made), ())
     old = next((each.origin.stack for each in seen.ratios() if each.origin is not None), ())
-    lines.add("reference_shared", session.places.apart(made, old) if made else None, "computed")
+    lines.add("reference_shared", session.places.apart(made, old) if old else made, "computed")
     lines.add("reference_shared", next((s.reference_place for s in steps if s.reference_place), None))
     lines.add("reference_shared", steps[0].equal_at or None)
-    lines.add("value_target_with_gradient", next((s.value_target for s in steps if s.value_target), None))
+    target, error = next(((s.value_target, s.value_error) for s in steps if s.value_target), ((), ()))
+    lines.add("value_target_with_gradient", session.places.apart(target, error) if error else target, "called")
+    lines.add("value_target_with_gradient", target)
     lines.add("value_broadcast", next((s.value_place for s in steps if s.value_place), None))

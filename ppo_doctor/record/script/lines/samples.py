@@ -16,6 +16,7 @@ from ppo_doctor.record.script.lines.flow import (
     left_early,
     loops_around,
     made_once,
+    skipped_at,
     spot_of,
     stopped_at,
 )
@@ -48,7 +49,9 @@ def add_sample_lines(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     spot, files = spot_of(acting), session.own_files()
     if spot is not None:
         lines.add(_CHOSEN, _own(chosen_at(spot, files), session), "chosen")
-        lines.add(_OLD, _own(data_at(spot, files, rollout_lines(seen.steps, spot.file)), session), "chosen")
+        made = _own(data_at(spot, files, rollout_lines(seen.steps, spot.file)), session)
+        lines.add(_OLD, made, "chosen")
+        lines.add(_OLD, skipped_at(files) if made is None else None, "left")
     lines.add((*_CHOSEN, *_OLD), taken, "chosen")
     _add_masked(lines, seen)
 

@@ -16,6 +16,7 @@ from ppo_doctor.record.script.lines.sources import (
     calls_of,
     come_from,
     functions_given,
+    givens,
     horizons,
     is_helper,
     names_at,
@@ -153,26 +154,35 @@ def _add_chooser(lines: Lines, names: tuple[str, ...], stack: Stack, session: Se
 
 def _add_rate(lines: Lines, seen: UpdateSeen, session: Session) -> None:
     """Add the lines that change the learning rate, by a schedule or otherwise, and those that set it first."""
-    files, optimizers = session.own_files(), session.policy.optimizers()
+    optimizers = session.policy.optimizers()
     optimizer, made = optimizers[-1] if optimizers else (None, ())
     rates = {step.learning_rate for step in seen.steps} | {session.config.get("learning_rate")}
     if optimizer is not None:
         rates.add(optimizer.defaults.get("lr"))
     names = _RATE_NAMES if 0 in rates else _RATE_NAMES[:1]
-    built = session.schedules.built_at()
-    if built:
+    given = _rates_given(made, rates, session) if len(rates) == 1 else []
+    for each in given if rates == {0} else ():  # whatever a schedule does
+        lines.add(names, each, "set")
+    if session.schedules.built_at():
         _add_schedule(lines, names, session)
     elif len(rates) > 1:
         _add_assigned(lines, names, session)
-    creation = session.places.innermost(made)
-    rate = seen.steps[-1].learning_rate if len(rates) == 1 else None
-    if creation is not None and rate is not None:
-        used = passed_at(creation, ("lr", "learning_rate"))
-        for each in assigned_before(creation, used)[:1]:
-            lines.add(names, each, "set")
-        for given in set_to(files, rate, used, _RATE)[:1]:
-            lines.add(names, given.place, "set")
+    for each in given:
+        lines.add(names, each, "set")
     lines.add(names, made, "used", deep=True)
+
+
+def _rates_given(made: Stack, rates: Collection[float | None], session: Session) -> list[Place]:
+    """Return the lines that give the rate of an optimizer its value; one that rounds may make it 0."""
+    files, creation, rate = session.own_files(), session.places.innermost(made), next(iter(rates))
+    if creation is None or rate is None:
+        return []
+    used = passed_at(creation, ("lr", "learning_rate"))
+    given = set_to(files, rate, used, _RATE)
+    if rate == 0:
+        named = [each for each in givens(files) if _RATE.search(each.name) and each.value is None]
+        given += [each for each in named if each.names & {"round", "int", "floor"}]
+    return [*assigned_before(creation, used)[:1], *(each.place for each in given[:1])]
 
 
 def _add_schedule(lines: Lines, names: tuple[str, ...], session: Session) -> None:

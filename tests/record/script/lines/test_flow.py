@@ -21,6 +21,34 @@ def update(policy, data, epochs):
         for rows in minibatches(4, list(range(8))):
             policy.log_prob(data.obs[rows])  # generated
 
+def batches(store, size):
+    for start in range(0, 8, size):
+        yield store  # given
+
+def replayed(policy, data):
+    for epoch in range(2):
+        for batch in batches(data, 4):
+            policy.log_prob(batch)  # of a generator
+
+def again(policy, memory):
+    for round in range(3):
+        memory.append(policy.play())  # played
+        data = memory[0]  # first
+        replayed(policy, data)  # replayed
+
+class Kept(Memory):
+    def add(self, *values):
+        if self.full:  # skipped
+            return
+        super().add(*values)
+
+def words(text):
+    found = PATTERN.findall(text)  # pattern
+    return found
+
+def counted(texts):
+    return [len(words(text)) for text in texts]  # counted
+
 def collected(policy, buffer):
     policy.forward()
     first = buffer.tensors()  # made
@@ -121,9 +149,12 @@ def test_without_an_index_no_line_chose_it(script):
     assert flow.chosen_at(spot_at(script, "loader"), [script]) is None
 
 
-@pytest.mark.parametrize(("calls", "made"), [(("followed",), "made"), (("generated", "passed"), "passed")])
+@pytest.mark.parametrize(
+    ("calls", "made"),
+    [(("followed",), "made"), (("generated", "passed"), "passed"), (("of a generator", "replayed"), "first")],
+)
 def test_the_line_that_made_the_data_or_passed_them_is_found(script, calls, made):
-    found = flow.data_at(spot_at(script, *calls), [script], [line_of("rollout")])
+    found = flow.data_at(spot_at(script, *calls), [script], [line_of("rollout"), line_of("played")])
     assert found.statement.lineno == line_of(made)
 
 
@@ -163,6 +194,16 @@ def test_values_are_followed_through_shapes_and_calls(script):
 def test_the_function_of_the_reward_is_found(script):
     assert flow.reward_at([script]).statement.lineno == line_of("reward")
     assert flow.reward_at([]) is None
+
+
+def test_a_pattern_is_found_in_what_a_function_calls(script):
+    assert flow.matched_at(spot_at(script, "counted"), [script]).statement.lineno == line_of("pattern")
+    assert flow.matched_at(spot_at(script, "reward"), [script]) is None
+
+
+def test_a_condition_that_skips_an_inherited_method_is_found(script):
+    assert flow.skipped_at([script]).line == line_of("skipped")
+    assert flow.skipped_at([]) is None
 
 
 def test_stacks_share_their_outer_frames():

@@ -95,6 +95,14 @@ CASES = {
         "learning_rate",
         "lr=rate",
     ),
+    "a rate that is rounded to 0, and a schedule": Case(
+        (
+            (EPOCHS, 'EPOCHS = 2\nOPTIONS = {"lr": round(0.1 / 64, 2)}  # here'),
+            (OPTIMIZER, f"{OPTIMIZER.replace('0.1', 'OPTIONS[chr(108) + chr(114)]')}\n{SCHEDULE}"),
+        ),
+        "learning_rate",
+        "schedule = ",
+    ),
     "a schedule at each step": Case(
         ((OPTIMIZER, f"{OPTIMIZER}\n{SCHEDULE}"), (STEP, f"{STEP}\n            schedule.step()  # here")),
         "learning_rate",
