@@ -109,7 +109,7 @@ def explode(*_arguments, **_options):
 
 
 def test_a_bug_exits_with_70_and_shows_no_traceback(cli, monkeypatch):
-    monkeypatch.setattr("ppo_doctor.diagnosis.analyze.diagnose", explode)
+    monkeypatch.setattr("ppo_doctor.diagnosis.attempt.diagnose", explode)
     outcome = cli("analyze", SICK)
     assert outcome.code == 70
     assert outcome.out == ""
@@ -118,7 +118,7 @@ def test_a_bug_exits_with_70_and_shows_no_traceback(cli, monkeypatch):
 
 
 def test_debug_shows_the_traceback_of_a_bug(cli, monkeypatch):
-    monkeypatch.setattr("ppo_doctor.diagnosis.analyze.diagnose", explode)
+    monkeypatch.setattr("ppo_doctor.diagnosis.attempt.diagnose", explode)
     outcome = cli("analyze", SICK, "--debug")
     assert outcome.code == 70
     assert "Traceback" in outcome.err
@@ -132,7 +132,7 @@ def test_no_failure_has_the_code_of_a_cause(cli, monkeypatch, error):
     def fail(*_arguments):
         raise error
 
-    monkeypatch.setattr("ppo_doctor.diagnosis.analyze.diagnose", fail)
+    monkeypatch.setattr("ppo_doctor.diagnosis.attempt.diagnose", fail)
     assert cli("analyze", SICK).code == 70
 
 

@@ -65,7 +65,7 @@ def test_an_interrupt_is_no_diagnosis(cli, monkeypatch):
     def interrupt(*_arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ppo_doctor.diagnosis.analyze.diagnose", interrupt)
+    monkeypatch.setattr("ppo_doctor.diagnosis.attempt.diagnose", interrupt)
     assert cli("analyze", HEALTHY).code == 130
 
 

@@ -191,11 +191,11 @@ def test_what_fails_midway_leaves_the_file(here):
 )
 def test_what_was_written_is_not_kept(cli, here, monkeypatch, places, further):  # noqa: ARG001 - it works there
     """Neither a run nor its diagnosis is alive when the one after the next is judged, however many there are."""
-    from ppo_doctor.diagnosis import analyze
+    from ppo_doctor.diagnosis import attempt
     from ppo_doctor.model.diagnosis import Diagnosis
     from ppo_doctor.model.run import Run
 
-    judge = analyze.diagnose
+    judge = attempt.diagnose
     alive: list[int] = []
 
     def counted(*arguments):
@@ -203,7 +203,7 @@ def test_what_was_written_is_not_kept(cli, here, monkeypatch, places, further): 
         alive.append(sum(isinstance(found, Run | Diagnosis) for found in gc.get_objects()))
         return judge(*arguments)
 
-    monkeypatch.setattr(analyze, "diagnose", counted)
+    monkeypatch.setattr(attempt, "diagnose", counted)
     formats = [word for place in places for word in ("--format", place)]
     most = {}
     gc.collect()
@@ -220,7 +220,8 @@ def test_what_was_written_is_not_kept(cli, here, monkeypatch, places, further): 
 
 def test_processes_do_not_run_ahead(monkeypatch):
     """What other processes have judged waits to be taken: a few runs for each of them, not all there are."""
-    from ppo_doctor.cli.judge import AHEAD, Attempt, judge_runs
+    from ppo_doctor.cli.judge import AHEAD, judge_runs
+    from ppo_doctor.diagnosis.attempt import Attempt
     from ppo_doctor.runs.layouts import RunSource
 
     submitted: list[str] = []
