@@ -16,8 +16,8 @@ from ppo_doctor.diagnosis.attempt import attempt
 from ppo_doctor.fleets.remote import StorageError, fetched
 from ppo_doctor.fleets.reports import ReportError, Reports
 from ppo_doctor.fleets.row import Row, failed, judged
-from ppo_doctor.model.errors import DoctorError, ExitCode
-from ppo_doctor.runs.discover import sources_below
+from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.runs.discover import sources_if_any
 from ppo_doctor.runs.walking import Walker
 
 if TYPE_CHECKING:
@@ -97,22 +97,12 @@ def judge_unit(unit: Unit, request: Request, pack: Pack, reports: Path | None = 
         return _rows([unit.source], request, pack, Reports(unit, reports))
     try:
         with fetched(unit) as folder:
-            rows = _rows(_sources(folder), request, pack, Reports(unit, reports, str(folder)))
+            rows = _rows(list(sources_if_any(folder, Walker())), request, pack, Reports(unit, reports, str(folder)))
             return [_moved(row, str(folder), unit.url) for row in rows]
     except ReportError:
         raise
     except DoctorError as error:
         return [failed(unit, error.message, again=isinstance(error, StorageError))]
-
-
-def _sources(folder: Path) -> list[RunSource]:
-    """Return the sources in files that were fetched, of which only their names were known."""
-    try:
-        return list(sources_below(folder, Walker()))
-    except DoctorError as error:
-        if error.code == ExitCode.NOTHING_TO_JUDGE:
-            return []
-        raise
 
 
 def _rows(sources: Sequence[RunSource], request: Request, pack: Pack, reports: Reports) -> list[Row]:

@@ -231,6 +231,15 @@ def sources_below(folder: Path, walker: Walker) -> Iterator[RunSource]:
     yield from map(_doubted, found)
 
 
+def sources_if_any(folder: Path, walker: Walker) -> Iterator[RunSource]:
+    """Yield the sources below a folder as `sources_below`, none where there is no log."""
+    try:
+        yield from sources_below(folder, walker)
+    except DoctorError as error:
+        if error.code != ExitCode.NOTHING_TO_JUDGE:
+            raise
+
+
 def _one_by_one(path: Path, walker: Walker, settings: tuple[Path, ...], depth: int) -> Iterator[RunSource]:
     listed, below = walker.listed(path)
     if not holds_others(listed, below):

@@ -7,7 +7,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -16,12 +15,11 @@ from typing import TYPE_CHECKING, Literal
 from ppo_doctor.checks.rulepack import Pack, load_pack
 from ppo_doctor.diagnosis.attempt import Attempt, attempt
 from ppo_doctor.fleets.unit import unit_of
-from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.request import Request
 from ppo_doctor.report import RenderOptions, render, render_many
 from ppo_doctor.report.escape import prose
 from ppo_doctor.report.phrases import by_gravity
-from ppo_doctor.runs.discover import sources_below
+from ppo_doctor.runs.discover import sources_if_any
 from ppo_doctor.runs.reading import read_file
 from ppo_doctor.runs.walking import Walker
 
@@ -60,7 +58,7 @@ def found_below(places: Mapping[Path, str], notes: list[str]) -> Iterator[Found]
     for folder, name in places.items():
         walker = Walker()
         names: Counter[str] = Counter()
-        for source in _sources(folder, walker):
+        for source in sources_if_any(folder, walker):
             unit = unit_of(source)
             key = hashlib.sha256(unit.key.encode("utf-8", "surrogateescape")).hexdigest()[:16]
             shown = _name(source, folder, name)
@@ -69,12 +67,6 @@ def found_below(places: Mapping[Path, str], notes: list[str]) -> Iterator[Found]
                 shown = f"{shown}/{Path(source.log).name}"
             yield Found(key, prose(shown, 300), unit)
         notes += [prose(text, 300) for text in walker.skipped]
-
-
-def _sources(folder: Path, walker: Walker) -> Iterator[RunSource]:
-    """Yield the sources below a folder, none where there is no log yet."""
-    with suppress(DoctorError):
-        yield from sources_below(folder, walker)
 
 
 def _name(source: RunSource, place: Path, name: str) -> str:
