@@ -137,15 +137,14 @@ class Source:
 
         Anything else may be incomplete, and half a number is a wrong number.
         """
-        if not NULS.search(chunk):
-            return chunk
         lines = chunk.split(b"\n")
         for number, line in enumerate(lines, self.line):
-            if NULS.search(line):
+            alone = b"\0" in line and not line.strip(_BLANK)
+            if alone or NULS.search(line):
                 after = NULS.split(line)[-1]
                 lines[number - self.line] = after if after.startswith(b"{") else b""
-                size = sum(map(len, NULS.findall(line)))
-                text = f"{size:,} NULs, as a crash of the machine leaves; what was written there is lost"
+                size = line.count(b"\0") if alone else sum(map(len, NULS.findall(line)))
+                text = f"{size:,} NUL{'s' * (size > 1)}, as a crash of the machine leaves; what was written there is lost"
                 self.notes.tell("NULs", text, number, kind="lost")
         return b"\n".join(lines)
 

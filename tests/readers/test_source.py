@@ -236,6 +236,15 @@ def test_nuls_at_the_end_of_a_log_are_told(reading):
     assert got.says("log:21: 5,000 NULs")
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_line_of_which_only_nuls_are_left_is_told(reading, size):
+    lines = FORMS["jsonl"].encode().splitlines(keepends=True)
+    lines[4] = b"\0" * size + b"\n"
+    got = reading(b"".join(lines))
+    assert len(got.records) == 19
+    assert [(note.kind, note.source.line) for note in got.notes] == [("lost", 5)]
+
+
 def test_few_nuls_are_nobodys_concern(reading):
     got = reading(FORMS["jsonl"].encode().replace(b"\n", b"\n\0\0", 1))
     assert (len(got.records), got.notes) == (20, [])
