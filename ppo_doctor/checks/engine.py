@@ -11,12 +11,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from ppo_doctor.checks.run_kind import never_logged, not_for
 from ppo_doctor.checks.run_view import inputs, metrics_used, metrics_wanted, takes_a_log
+from ppo_doctor.checks.series import finite
 from ppo_doctor.checks.statistics import ways
 from ppo_doctor.model.arrays import median
 from ppo_doctor.model.metrics import OBSERVED
@@ -57,16 +58,15 @@ def evaluate(clause: Clause, quantity: Series | Fact, *, min_points: int) -> Ans
     """Return the answer of one condition for a quantity of a run."""
     if isinstance(quantity, Fact):
         return _fact(clause, quantity)
-    finite = np.isfinite(quantity.values)
-    usable = int(np.count_nonzero(finite))
+    usable = len(finite(quantity))
     if usable < max(1, min_points):
         return Answer(truth=None, reason=f"{quantity.name} has {usable} finite records, {min_points} are needed")
     chosen = window(clause.window, usable)
-    if usable == len(finite):  # the usual case; an index array of 100,000 records takes 0.3 ms
+    if usable == len(quantity):  # the usual case; an index array of 100,000 records takes 0.3 ms
         picked: Picked = range(usable)[chosen]
         values = quantity.values[chosen]
     else:
-        picked = finite.nonzero()[0][chosen]
+        picked = np.isfinite(quantity.values).nonzero()[0][chosen]
         values = quantity.values[picked]
     compare_them = _each if clause.take == "each" else _taken
     return compare_them(clause, quantity, picked, values)
@@ -110,6 +110,11 @@ def _compared(clause: Clause, series: Series, values: FloatArray) -> tuple[BoolA
     """Return for each value of a series whether a condition surely holds, and whether it possibly does."""
     slack = series.resolution.rounding + SINGLE * abs(clause.bound)
     return compare(clause.test, values, series.resolution.absolute, clause.bound, slack)
+
+
+def _one(value: float) -> FloatArray:
+    """Return a number to compare in the place of an array of one, which would take five times as long."""
+    return cast("FloatArray", np.float64(value))
 
 
 def _too_coarse(series: Series) -> str:
@@ -165,7 +170,7 @@ def _evidence(
 
 def _taken(clause: Clause, series: Series, picked: Picked, values: FloatArray) -> Answer:
     observed = _take(clause.take, values)
-    sure, possible = _compared(clause, series, np.asarray(observed))
+    sure, possible = _compared(clause, series, _one(observed))
     surely = bool(sure)
     if possible and not surely:
         return Answer(truth=None, reason=_too_coarse(series))
@@ -200,7 +205,7 @@ def _fact(clause: Clause, fact: Fact) -> Answer:
         return Answer(truth=None, reason=f"{fact.name} is {fact.value!r}, not a number")
     if not math.isfinite(value):
         return Answer(truth=None, reason=f"{fact.name} is not finite")
-    surely = bool(compare(clause.test, np.asarray(value), 0.0, clause.bound, SINGLE * abs(clause.bound))[0])
+    surely = bool(compare(clause.test, _one(value), 0.0, clause.bound, SINGLE * abs(clause.bound))[0])
     evidence = Evidence(
         metric=fact.name,
         raw=(fact.source.key if fact.source and fact.source.key else fact.name),
@@ -279,7 +284,7 @@ def _answer(view: RunView, clause: Clause, least: int) -> Answer:
 
 
 def _not_applicable(view: RunView, rule: Rule) -> str | None:
-    reason = view.kind.excludes(rule.kind) or not_for(view, rule.needs)
+    reason = (view.kind.excludes(rule.kind) if rule.kind else None) or not_for(view, rule.needs)
     if reason is not None:
         return reason
     if rule.not_when_single_update:

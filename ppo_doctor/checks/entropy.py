@@ -13,7 +13,7 @@ from ppo_doctor.checks.movement import DRIFTS, FEWEST, divergence_of
 from ppo_doctor.checks.rewards import does_not_rise, passes, reward_of
 from ppo_doctor.checks.series import (
     condition,
-    course,
+    course_of,
     dimensions,
     discrete,
     drift,
@@ -46,9 +46,7 @@ MOVED, SWUNG, STOOD, JITTER = 0.02, 0.3, 0.008, 0.03
 def _entropy(view: RunView) -> tuple[Series, FloatArray] | None:
     """Return the entropy and its finite values; None if it has fewer than three."""
     series = entropy_of(view)
-    if series is None or np.isfinite(series.values).sum() < 3:
-        return None
-    return series, finite(series)
+    return None if series is None or len(finite(series)) < 3 else (series, finite(series))
 
 
 @statistic(*ENTROPIES)
@@ -217,7 +215,7 @@ def entropy_held_high(view: RunView) -> Fact | None:
 def entropy_moves(view: RunView) -> Fact | None:
     """Return whether the entropy leaves its start, or drifts, by more than changing states explain."""
     series = entropy_of(view)
-    trend = None if series is None else course(finite(series))
+    trend = None if series is None else course_of(series)
     if series is None or trend is None:
         return None
     scale = max(abs(trend.start), 0.3)
@@ -234,7 +232,7 @@ def entropy_moves(view: RunView) -> Fact | None:
 def entropy_stands(view: RunView) -> Fact | None:
     """Return whether the entropy stays at its start, up to the jitter of the states that it is averaged over."""
     series = entropy_of(view)
-    trend = None if series is None else course(finite(series))
+    trend = None if series is None else course_of(series)
     if series is None or trend is None:
         return None
     scale, swing = max(abs(trend.start), 0.3), float(np.ptp(finite(series)))

@@ -12,7 +12,7 @@ import numpy as np
 from ppo_doctor.checks.mismatch import of_episodes
 from ppo_doctor.checks.outcome import outcome
 from ppo_doctor.checks.rewards import AT_FIRST, RISES, does_not_rise, passes
-from ppo_doctor.checks.series import course, fact, finite, on_average, thinned
+from ppo_doctor.checks.series import course_of, fact, finite, on_average, thinned
 from ppo_doctor.checks.statistics import statistic
 from ppo_doctor.model.arrays import (
     beside,
@@ -386,7 +386,7 @@ def part_always_zero(view: RunView) -> Fact | None:
 def success_lost(view: RunView) -> Fact | None:
     """Return the lost share of the first success rate while the reward rises; 0 if it is within scatter."""
     rate, rise = view.run.series.get("success_rate"), view.value("reward_course")
-    ends = None if rate is None else course(finite(rate))
+    ends = None if rate is None else course_of(rate)
     if rate is None or ends is None or rise is None:
         return None
     lost = 1 - ends.end / ends.start if ends.start > 0 else 0.0

@@ -65,11 +65,13 @@ def measured_on_a_line(view: RunView) -> Fact | None:
         if series is None or len(values) < MEASURED:
             continue
         measured.append(series)
-        if not np.ptp(values):
+        spread = float(np.ptp(values))
+        near = max(OFF_LINE * spread, series.resolution.absolute)
+        if not near < spread / FINELY or abs(values[0] - 2 * values[1] + values[2]) > 8 * near:
             continue
         places = np.arange(len(values)) - (len(values) - 1) / 2
         off = values - values.mean() - places * (places @ values) / (places @ places)
-        if np.abs(off).max() <= max(OFF_LINE * np.ptp(values), series.resolution.absolute) < np.ptp(values) / FINELY:
+        if np.abs(off).max() <= near:
             on_line.append(series)
     if not measured:
         return None

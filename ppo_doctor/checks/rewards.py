@@ -13,7 +13,7 @@ from ppo_doctor.checks.series import (
     blocks,
     condition,
     constant,
-    course,
+    course_of,
     drift,
     entropy_of,
     fact,
@@ -21,7 +21,7 @@ from ppo_doctor.checks.series import (
     late,
     on_average,
 )
-from ppo_doctor.checks.statistics import REWARDS_LOGGED, statistic
+from ppo_doctor.checks.statistics import REWARDS_LOGGED, once, statistic
 from ppo_doctor.model.arrays import has_two_decimals, median
 from ppo_doctor.model.run import SINGLE
 
@@ -63,10 +63,16 @@ def reward_of(view: RunView, *names: str) -> tuple[Series, FloatArray] | None:
 
     If the mean reward of a step is constant, the return of an episode, which differs with its length, is preferred.
     """
-    series = view.logged(*(names or REWARDS))
-    if series is not None and not names and series.name == "reward_mean" and constant(finite(series)):
-        series = view.logged("episode_return", "reward_mean")
+    series = view.logged(*names) if names else _reward(view)
     return None if series is None else (series, finite(series))
+
+
+@once
+def _reward(view: RunView) -> Series | None:
+    series = view.logged(*REWARDS)
+    if series is not None and series.name == "reward_mean" and constant(finite(series)):
+        return view.logged("episode_return", "reward_mean")
+    return series
 
 
 @statistic(*REWARDS_LOGGED)
@@ -278,7 +284,7 @@ def does_not_rise(view: RunView) -> bool:
 def reward_course(view: RunView) -> Fact | None:
     """Return the change of the reward from start to end, in standard errors."""
     reward = reward_of(view)
-    trend = None if reward is None else course(reward[1])
+    trend = None if reward is None else course_of(reward[0])
     if reward is None or trend is None:
         return None
     series, values = reward
@@ -346,8 +352,8 @@ def evaluation_beats_training(view: RunView) -> Fact | None:
     trained, tested = view.logged("episode_return"), view.logged("eval_return")
     if trained is None or tested is None:
         return None
-    one = course(finite(trained))
-    other = course(finite(tested))
+    one = course_of(trained)
+    other = course_of(tested)
     if one is None or other is None:
         return None
     rise = other.end - other.start
@@ -378,12 +384,12 @@ def movement_without_gain(view: RunView) -> Fact | None:
     if reward is None or entropy is None or len(reward[1]) < 8 or len(entropy) < 8:
         return None
     series, values = reward
-    trend, entropy_trend = course(values), course(finite(entropy))
+    trend, entropy_trend = course_of(series), course_of(entropy)
     if trend is None or entropy_trend is None:
         return None
     # a reward that wanders was gained and lost for another reason
-    every = (view.values(name) for name in REWARDS)  # a step's reward may rise less than an episode's
-    rises = any((one := course(others)) is not None and one.change > RISES for others in every if others is not None)
+    every = map(view.logged, REWARDS)  # a step's reward may rise less than an episode's
+    rises = any((one := course_of(other)) is not None and one.change > RISES for other in every if other is not None)
     flat = -3 < trend.change < 2 and not rises and drift(blocks(values)) < WANDERS and abs(entropy_trend.change) > 4
     moved = abs(entropy_trend.end - entropy_trend.start) / max(0.3, abs(entropy_trend.start)) if flat else 0.0
     says = f"entropy goes from {entropy_trend.start:.3g} to {entropy_trend.end:.3g}, "

@@ -7,12 +7,9 @@ it cannot be computed from the run.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ppo_doctor.checks.run_kind import sample_kind
 from ppo_doctor.checks.series import finite
@@ -22,6 +19,8 @@ from ppo_doctor.model.rules import SETTING
 from ppo_doctor.model.run import Fact, Series
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ppo_doctor.model.kinds import SampleKind
     from ppo_doctor.model.run import FloatArray, Run, Setting
 
@@ -40,21 +39,17 @@ for _link in (
 class RunView:
     """A run with everything that can be derived from it, computed at most once."""
 
-    __slots__ = ("_kind", "_quantities", "held", "run")
+    __slots__ = ("_quantities", "held", "kind", "results", "run")
 
     def __init__(self, run: Run) -> None:
         self.run = run
         #: metrics of the log, and settings that are not merely a framework's defaults
         self.held = frozenset(run.series).union(name for name, s in run.config.items() if s.how != "default")
-        self._kind: SampleKind | None = None
         self._quantities: dict[str, Series | Fact | None] = {}
-
-    @property
-    def kind(self) -> SampleKind:
-        """The kind of run, with the evidence for it."""
-        if self._kind is None:
-            self._kind = sample_kind(self)
-        return self._kind
+        #: what functions returned that are computed `once` for a run
+        self.results: dict[Callable[[RunView], object], object] = {}
+        #: the kind of run, with the evidence for it
+        self.kind: SampleKind = sample_kind(self)
 
     def get(self, quantity: str) -> Series | Fact | None:
         """Return a metric or statistic by its name, or a setting by `config.NAME`; None if the run does not have it.
@@ -79,7 +74,9 @@ class RunView:
                 raise LookupError(f"there is no statistic or metric '{quantity}'")
             return None
         value = STATISTICS[quantity].function(self)
-        return replace(value, name=quantity) if isinstance(value, Fact) and not value.name else value
+        if isinstance(value, Fact) and not value.name:
+            value.take_name(quantity)
+        return value
 
     def series(self, name: str) -> Series | None:
         """Return a metric, or a statistic that is a series; None if the run does not have it."""
@@ -113,7 +110,7 @@ class RunView:
     def logged(self, *names: str, fewest: int = 1) -> Series | None:
         """Return the first of some metrics that has at least `fewest` finite values."""
         series = (self.run.series.get(name) for name in names)
-        return next((s for s in series if s is not None and np.count_nonzero(np.isfinite(s.values)) >= fewest), None)
+        return next((s for s in series if s is not None and len(finite(s)) >= fewest), None)
 
     def values(self, *names: str) -> FloatArray | None:
         """Return the finite values of the first of some metrics that has any; shape [records]."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol, SupportsInt
 
 import numpy as np
 
-from ppo_doctor.checks.statistics import statistic
-from ppo_doctor.model.arrays import GAUSSIAN_ENTROPY, distinct, mean_of, median, ranks, span_medians
+from ppo_doctor.checks.statistics import once, statistic
+from ppo_doctor.model.arrays import GAUSSIAN_ENTROPY, distinct, finite_of, mean_of, median, parts, ranks, span_medians
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.run import CONDITION, SINGLE, Fact, Series
 
@@ -44,6 +45,7 @@ class Course:
     change: float
 
 
+@once
 def entropy_of(view: RunView) -> Series | None:
     """Return the entropy in nats, else its term in the loss over the first one, else the entropy by `action_std`.
 
@@ -81,21 +83,30 @@ def dimensions(series: Series) -> float | None:
     return float(count) if count >= 1 else None
 
 
+@lru_cache(maxsize=16)  # two hundred times in a run, of fifteen series
 def finite(series: Series) -> FloatArray:
-    """Return the finite values of a series, with 0 for those within the rounding of their computation."""
-    values = series.settled
-    return values[np.isfinite(values)]
+    """Return the finite values of a series, with 0 for those within the rounding of their computation.
+
+    They may be the array of the series, so do not write to the result.
+    """
+    return finite_of(series.settled)
 
 
 def blocks(values: FloatArray) -> FloatArray:
     """Return the means of a long series over equal spans of records; a short series as it is."""
     if len(values) <= 2 * BLOCKS:
         return values
-    return np.array([mean_of(part) for part in np.array_split(values, BLOCKS)])
+    return np.array([mean_of(part) for part in parts(values, BLOCKS)])
+
+
+@lru_cache(maxsize=4)  # three statistics use that of the reward, two that of the entropy
+def course_of(series: Series) -> Course | None:
+    """Return the course of the finite values of a series; None if it has fewer than four."""
+    return course(finite(series))
 
 
 def course(values: FloatArray) -> Course | None:
-    """Return the start, end and scatter of a series; None if it has fewer than four values."""
+    """Return the start, end and scatter of values; None if they are fewer than four."""
     means = blocks(values)
     size = len(means)
     if size < FEWEST:
@@ -115,11 +126,18 @@ def _line(values: FloatArray) -> FloatArray:
     It has the numbers of `np.polynomial.Polynomial.fit`, whose import takes a fiftieth of a short diagnosis.
     """
     size = len(values)
+    places, scaled, norms = _straight(size)
+    level, slope = np.linalg.lstsq(scaled, values, rcond=size * sys.float_info.epsilon)[0] / norms
+    line: FloatArray = level + slope * places
+    return line
+
+
+@lru_cache(maxsize=2 * BLOCKS)
+def _straight(size: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return places from -1 to 1, the columns of a straight line over them divided by their norms, and the norms."""
     rows = np.stack((np.ones(size), 2 / (size - 1) * np.arange(size) - 1))
     norms = np.sqrt(np.square(rows).sum(axis=1))
-    level, slope = np.linalg.lstsq(rows.T / norms, values, rcond=size * np.finfo(float).eps)[0] / norms
-    line: FloatArray = level + slope * rows[1]
-    return line
+    return rows[1], rows.T / norms, norms
 
 
 def on_average(raw: str, start: float, end: float) -> str:
@@ -188,9 +206,12 @@ def fact(
     `since` is the step from which on it applies. Without `name` a statistic takes the name that it is registered under.
     """
     value = value if isinstance(value, str | int) else float(value)
-    source = None if of is None else of.source(at) if isinstance(of, Series) else of.source
     onset = None if since is None else int(since)
-    return Fact(name=name, value=value, how=how, source=source, says=says, unit=unit, since=onset)
+    return Fact(name=name, value=value, how=how, source=_place(of, at), says=says, unit=unit, since=onset)
+
+
+def _place(of: Series | Placed | None, at: int = 0) -> SourceRef | None:
+    return None if of is None else of.source(at) if isinstance(of, Series) else of.source
 
 
 def fact_since(value: float, series: Series, at: int, says: str, unit: str = "") -> Fact:
@@ -212,7 +233,7 @@ def condition(holds: bool | None, of: Series | Placed | None, says: str, *, how:
     """Return a statistic of 1 if `holds`, 0 if not; None if that is unknown."""
     if holds is None:
         return None
-    return replace(fact(float(holds), of, says, CONDITION, how=how), denied=not holds)
+    return Fact(name="", value=float(holds), how=how, source=_place(of), says=says, unit=CONDITION, denied=not holds)
 
 
 def generation_starts(view: RunView, series: Series | None) -> BoolArray | None:

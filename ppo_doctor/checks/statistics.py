@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.rules import SETTING
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import Fact, Series
 
 Function = TypeVar("Function", bound="Callable[[RunView], Series | Fact | None]")
+Result = TypeVar("Result")
 
 #: Metrics that show the entropy of a policy, and its reward.
 ENTROPIES = ("entropy", "entropy_loss", "action_std")
@@ -40,6 +42,18 @@ def statistic(*ways: str, name: str = "") -> Callable[[Function], Function]:
         return function
 
     return register
+
+
+def once(function: Callable[[RunView], Result]) -> Callable[[RunView], Result]:
+    """Make a function of a run that returns what it returned for that run before."""
+
+    def first(view: RunView) -> Result:
+        results = view.results
+        if function not in results:
+            results[function] = function(view)
+        return cast("Result", results[function])
+
+    return wraps(function)(first)
 
 
 def ways(quantity: str) -> tuple[tuple[str, ...], ...]:

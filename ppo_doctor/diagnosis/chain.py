@@ -6,7 +6,7 @@ one is shown alive or may be fed by something else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -39,8 +39,9 @@ def chain(
     finite, does not show a link alive. `steps` are the first and the last of the run.
     """
     by_rule = {finding.rule: finding for finding in findings}
+    yes = {finding.rule for finding in findings if finding.status == "fired"}
     names = (*CHAIN, *SIDE_LINKS)
-    states = {name: _state(links.get(name, Link(name=name)), by_rule, broken, steps) for name in names}
+    states = {name: _state(links.get(name) or Link(name=name), by_rule, yes, broken, steps) for name in names}
     for killer in [link for link in states.values() if link.state == "dead"]:
         for name in links[killer.link].kills:
             states[name] = states[name] if states[name].state == "dead" else _entailed(states[name], killer)
@@ -63,10 +64,13 @@ def _entailed(link: ChainLink, dead: ChainLink) -> ChainLink:
 
 
 def _state(
-    link: Link, findings: Mapping[str, Finding], broken: frozenset[str], steps: tuple[int, int] | None
+    link: Link,
+    findings: Mapping[str, Finding],
+    yes: Set[str],
+    broken: frozenset[str],
+    steps: tuple[int, int] | None,
 ) -> ChainLink:
-    """Return the state of a link by its own checks."""
-    yes = {name for name, finding in findings.items() if finding.status == "fired"}
+    """Return the state of a link by its own checks; `yes` are those that fired."""
     excused = not yes.isdisjoint(link.excused_by)
     for state in BROKEN:
         shown = [findings[name] for name in getattr(link, state) if name in yes]

@@ -221,6 +221,10 @@ class Fact:
     #: whether it is a condition that does not hold; `says` describes the condition
     denied: bool = False
 
+    def take_name(self, name: str) -> None:
+        """Name a fact that has just been made and has no name yet; a copy would take thirty times as long."""
+        object.__setattr__(self, "name", name)
+
     @property
     def number(self) -> float | None:
         """Return the value as a number, None where it is a word or nothing."""

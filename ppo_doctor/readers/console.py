@@ -140,11 +140,16 @@ def _fragments(raw: bytes, number: int, *, torn: bool) -> list[Line]:
     text = raw[:_LONGEST].decode("utf-8", "replace")
     if "\x1b" in text:
         text = _ESCAPE.sub("", text)
-    text = _PADDING.sub(" " * 256, text)
+    if len(text) > 256:
+        text = _PADDING.sub(" " * 256, text)
     if not text.isascii():
         text = _GUIDES.sub(lambda guides: " " * len(guides[0]), text).translate(_DRAWING)
     if text.startswith("> "):
         text = _QUOTED.sub("", text)
-    parts = [part for part in (_RAY.sub("", part, count=1).rstrip() for part in text.split("\r")) if part]
+    parts = [part for part in (_without_ray(part).rstrip() for part in text.split("\r")) if part]
     last = len(parts) - 1
     return [Line(part, number, torn and i == last) for i, part in enumerate(parts)]
+
+
+def _without_ray(text: str) -> str:
+    return _RAY.sub("", text, count=1) if "pid=" in text else text

@@ -41,6 +41,11 @@ _ENDED = re.compile(
     r"|DUE TO TIME LIMIT|DUE TO PREEMPTION|exit ?code:? -?9\b|^\s*Killed\s*$",
     re.IGNORECASE,
 )
+#: Texts of which the lower case of an exception or of such a message holds one; few lines are searched for them.
+_LAST_WORDS = (
+    *("error", "exception", "interrupt", "exit", "stop", "memory", "oom", "sigkill", "segmentation", "dumped"),
+    *("nccl", "watchdog", "worker", "actor", "due to", "killed"),
+)
 #: Most lines of one traceback.
 _MOST_LINES = 400
 
@@ -92,6 +97,9 @@ class Exceptions:
     def _alone(self, line: Line) -> bool:
         """Read an exception without a traceback, or a message about a killed process; an earlier one is preferred."""
         text = line.text[: 2 * _SHOWN].strip()
+        lowered = text.lower()
+        if not any(words in lowered for words in _LAST_WORDS):
+            return False
         exception = _EXCEPTION.match(text) if line.text[:1].isalpha() else None
         if not (exception and exception[2]) and not _ENDED.search(text):
             return False

@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
@@ -154,6 +155,7 @@ _REWRITINGS: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Ma
 )
 
 
+@lru_cache(maxsize=1)  # several dialects read the same line
 def spelled_out(text: str) -> str:
     """Return a line rewritten as in the table above."""
     for signs, pattern, replacement in _REWRITINGS:
