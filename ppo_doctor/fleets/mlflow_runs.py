@@ -1,8 +1,8 @@
 """Find and fetch runs that an MLflow tracking server keeps, with MLflow's own client.
 
 A URL is `mlflow://HOST:PORT/EXPERIMENT/RUN`, `mlflow+https://…` for HTTPS, or `mlflow:///EXPERIMENT/RUN` for whatever
-MLFLOW_TRACKING_URI names. Credentials are those of the client. The values of a run are put into a database with MLflow's
-tables, which `readers.sqlite_log` reads.
+MLFLOW_TRACKING_URI names. Credentials are those of the client. The values of a run are put into a database with
+MLflow's tables, which `readers.sqlite_log` reads.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ppo_doctor.fleets.unit import StorageError, Unit
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.trainers.configuration import redact_text
 
-#: Environment variables of the client, unless the user has set them: no statistics go to third parties, and a server that
-#: does not answer is given up after half a minute.
+#: Environment variables of the client, unless the user has set them: no statistics go to third parties, and a server
+#: that does not answer is given up after half a minute.
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
@@ -44,6 +44,8 @@ _TABLES = """
 """
 #: In the order in which they were logged, as MLflow's own tables have them.
 _IN_ORDER = "INSERT INTO metrics SELECT ?, key, value, timestamp, step, is_nan FROM fetched ORDER BY timestamp, rowid"
+#: What the client says after its last try.
+_UNANSWERED = "Max retries exceeded"
 _T = TypeVar("_T")
 
 
@@ -61,8 +63,8 @@ def units_at(url: str) -> Iterator[Unit]:
     """Yield the run that a URL names, or each run of the experiment, or of all experiments of the server.
 
     Raises:
-        DoctorError: the URL means nothing, or MLflow is not installed (exit code 2); the server does not answer, refuses,
-            or has no such run (exit code 3).
+        DoctorError: the URL means nothing, or MLflow is not installed (exit code 2); the server does not answer,
+            refuses, or has no such run (exit code 3).
     """
     place = _place(url)
     client = _client(place.tracking)
@@ -151,6 +153,9 @@ def _experiments(url: str, place: _Place, client: Any) -> Iterator[Any]:  # noqa
         yield from _pages(url, lambda token: client.search_experiments(**token))
         return
     found = _asked(url, lambda: client.get_experiment_by_name(place.experiment))
+    if found is None and not place.experiment.isdecimal():
+        hint = "it is the name of an experiment or its ID; mlflow://host:port names all of them"
+        raise DoctorError(f"{url}: no experiment “{place.experiment}” there", hint=hint)
     yield found or _asked(url, lambda: client.get_experiment(place.experiment))
 
 
@@ -171,15 +176,8 @@ def _unit(place: _Place, experiment: str, run: Any) -> Unit:  # noqa: ANN401 - M
     key = "/".join((place.base, quote(experiment, safe=""), quote(info.run_id, safe="")))
     # The public values lack the step and the time, by which a constant metric that goes on is told.
     last = sorted((m.key, m.step, m.timestamp, repr(m.value)) for m in getattr(data, "_metric_objs", ()))
-    told = (
-        __version__,
-        key,
-        info.status,
-        info.end_time,
-        last,
-        sorted(data.params.items()),
-        sorted(data.metrics.items()),
-    )
+    logged = sorted(data.params.items()), sorted(map(repr, data.metrics.items()))
+    told = (__version__, key, info.status, info.end_time, last, logged)
     times = [info.start_time or 0, info.end_time or 0, *(timestamp for _, _, timestamp, _ in last)]
     digest = hashlib.sha256(repr(told).encode("utf-8", "surrogateescape")).hexdigest()[:32]
     return Unit(key, None, digest, max(times) / 1000, 0, url=key)
@@ -199,6 +197,8 @@ def _asked(url: str, action: Callable[[], _T]) -> _T:
     except MlflowException as error:
         code = str(getattr(error, "error_code", ""))
         reason = redact_text(str(error).strip().partition("\n")[0])[:LONGEST]
+        if _UNANSWERED in str(error):
+            reason = "the server does not answer, or not in time"
         if code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "ENDPOINT_NOT_FOUND"):
             raise DoctorError(f"{url}: no such run or experiment: {reason}", hint="check the URL") from error
         if code in ("PERMISSION_DENIED", "UNAUTHENTICATED") or _refused(error):
