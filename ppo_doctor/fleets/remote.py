@@ -16,9 +16,10 @@ from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ppo_doctor import __version__
+from ppo_doctor.diagnosis.analyze import only_of, runs_of
 from ppo_doctor.fleets.unit import StorageError, Unit
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.runs.discover import MOST_LOOKED_INTO, sources_if_any
@@ -32,6 +33,10 @@ from ppo_doctor.runs.layouts import (
     runs_in,
 )
 from ppo_doctor.runs.walking import Folder, Walker, is_searched
+
+if TYPE_CHECKING:
+    from ppo_doctor.model.request import Request
+    from ppo_doctor.model.run import Run
 
 #: Pauses between tries of one access to a storage, in seconds.
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -192,6 +197,16 @@ def opened(url: str) -> Iterator[list[RunSource]]:
         if not sources:
             raise DoctorError(f"{url}: no run there")
         yield sources
+
+
+def read_run(path: str, request: Request) -> Run:
+    """Read the run that is behind a URL.
+
+    Raises:
+        DoctorError: as `opened`; or there are several (exit code 2).
+    """
+    with opened(path) as sources:
+        return only_of(path, [run for source in sources for run in runs_of(source, request)])
 
 
 @contextmanager
