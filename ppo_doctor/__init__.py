@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
     import pyarrow as pa
 
     from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.request import Request
     from ppo_doctor.model.run import Run
 
 __version__ = "0.2.0"
@@ -19,27 +20,38 @@ __all__ = ["__version__", "analyze", "fleet", "judge_batch", "load_run"]
 
 
 def load_run(source: str | Path, *, settings: Mapping[str, object] | None = None, framework: str | None = None) -> Run:
-    """Read one log into an immutable `Run`.
+    """Read one log into an immutable `Run`; `source` is a file, a run folder or a URL.
 
     Raises:
         DoctorError: the source is missing, empty, unreadable, or holds no metric we know.
     """
     from ppo_doctor.diagnosis.analyze import load_run as load
 
-    return load(source, settings=settings, framework=framework)
+    return load(source, settings=settings, framework=framework, read=_reader(source))
+
+
+def _reader(source: str | Path) -> Callable[[str, Request], Run]:
+    """Return what reads the run of a file or folder, or of a URL."""
+    from ppo_doctor.runs.discover import is_url
+
+    if is_url(str(source)):
+        from ppo_doctor.fleets.remote import read_run
+    else:
+        from ppo_doctor.diagnosis.analyze import read_run
+    return read_run
 
 
 def analyze(
     source: str | Path, *, settings: Mapping[str, object] | None = None, framework: str | None = None
 ) -> Diagnosis:
-    """Diagnose one run with the built-in rules.
+    """Diagnose one run with the built-in rules; `source` is a file, a run folder or a URL.
 
     Raises:
         DoctorError: the source is missing, empty, unreadable, or holds no metric we know.
     """
     from ppo_doctor.diagnosis.analyze import analyze as diagnose
 
-    return diagnose(source, settings=settings, framework=framework)
+    return diagnose(source, settings=settings, framework=framework, read=_reader(source))
 
 
 def fleet(

@@ -29,7 +29,8 @@ def main() -> None:
 def leave(code: int) -> NoReturn:
     """End the process without tearing the interpreter down, which costs 27 ms of a 190 ms diagnosis.
 
-    Nothing of ours waits for exit: files are closed where they are written. A tracer or profiler gets a normal exit.
+    Nothing of ours waits for exit: files are closed where they are written. A tracer or profiler gets a normal exit,
+    and so does the client of W&B, which removes its folders then.
     """
     try:
         sys.stdout.flush()
@@ -37,7 +38,7 @@ def leave(code: int) -> NoReturn:
         sys.stderr.write(f"ppo-doctor: {error.message}\n")
         code = error.code
     sys.stderr.flush()
-    if sys.gettrace() is None and sys.getprofile() is None:
+    if sys.gettrace() is None and sys.getprofile() is None and "wandb" not in sys.modules:
         os._exit(code)
     sys.exit(code)
 

@@ -6,9 +6,11 @@ called is imported and prepared, because typer takes a millisecond for each opti
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from copy import copy
 from importlib import import_module
 from types import MappingProxyType
@@ -37,6 +39,10 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "skill": "skill",
     }
 )
+
+#: What is released when the command line ends, or the process, where commands are called from elsewhere.
+resources = ExitStack()
+atexit.register(resources.close)
 
 
 class _Commands(TyperGroup):
@@ -103,7 +109,8 @@ def run() -> int:
     from ppo_doctor.cli.output import print_error
 
     try:
-        return _called(application_of(sys.argv[1] if len(sys.argv) > 1 else None))
+        with resources:
+            return _called(application_of(sys.argv[1] if len(sys.argv) > 1 else None))
     except DoctorError as error:
         print_error(error)
         return error.code

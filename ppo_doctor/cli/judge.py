@@ -70,7 +70,7 @@ def judge_runs(
         if processes > 1
         else (attempt(source, request, pack, alone=alone) for source in sources)
     )
-    with progress([source.log for source in sources], shown=shown) as advance:
+    with progress([source.named(source.log) for source in sources], shown=shown) as advance:
         for each in attempts:
             errors += each.errors
             not_runs += each.not_runs
@@ -135,7 +135,7 @@ def _in_processes(sources: Sequence[RunSource], request: Request, pack: Pack, pr
             try:
                 yield future.result()
             except BrokenProcessPool:
-                text = f"{source.log}: the process that judged it ended, perhaps for want of memory"
+                text = f"{source.named(source.log)}: the process that judged it ended, perhaps for want of memory"
                 yield Attempt(errors=[DoctorError(text, hint="try --jobs 1", code=ExitCode.BUG)])
 
 

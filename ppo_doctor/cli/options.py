@@ -100,15 +100,39 @@ def gather_runs(
 ) -> tuple[list[RunSource], list[DoctorError]]:
     """Return the runs that sources name, and an error for each source that is missing.
 
+    What is behind a URL is fetched, and kept until the command ends.
+
     Raises:
         DoctorError: the only source is missing.
     """
-    from ppo_doctor.runs.discover import gather
+    from ppo_doctor.runs.discover import gather, is_url
 
-    runs, missing = gather(sources, together=together, separate=separate)
+    urls = list(filter(is_url, sources))
+    fetched, absent = _fetched(urls) if urls else ([], [])
+    files = [source for source in sources if source not in urls]
+    runs, missing = gather(files, fetched=fetched, together=together, separate=separate)
+    missing += absent
     if not runs and len(missing) == 1:
         raise missing[0]
     return runs, missing
+
+
+def _fetched(urls: Sequence[str]) -> tuple[list[RunSource], list[DoctorError]]:
+    """Fetch what is behind some URLs; return its sources, and an error for each URL without any."""
+    from ppo_doctor.cli.application import resources
+    from ppo_doctor.cli.judge import progress
+    from ppo_doctor.fleets.remote import opened
+
+    found: list[RunSource] = []
+    errors: list[DoctorError] = []
+    with progress(urls) as advance:
+        for url in urls:
+            try:
+                found += resources.enter_context(opened(url))
+            except DoctorError as error:
+                errors.append(error)
+            advance()
+    return found, errors
 
 
 def save_aliases(request: Request, runs: Sequence[RunSource]) -> None:
@@ -123,8 +147,9 @@ def save_aliases(request: Request, runs: Sequence[RunSource]) -> None:
         hint = "for example --alias G=episode_return --save-alias"
         raise DoctorError("--save-alias: no --alias to save", hint=hint, code=ExitCode.USAGE)
     logs = [run.log for run in runs]
-    if "-" in logs:
-        raise DoctorError("--save-alias: stdin lies in no folder", hint="name a file", code=ExitCode.USAGE)
+    if "-" in logs or any(run.fetched for run in runs):
+        what = "stdin" if "-" in logs else "what is behind a URL"
+        raise DoctorError(f"--save-alias: {what} lies in no folder", hint="name a file", code=ExitCode.USAGE)
     for folder in dict.fromkeys(Path(log).parent for log in logs):
         save(folder, request.aliases)
 
@@ -201,7 +226,9 @@ def complete_name(incomplete: str) -> list[str]:
     return sorted(entry.name for entry in entries(load_pack()) if entry.name.startswith(incomplete))
 
 
-Sources = Annotated[list[str], typer.Argument(help="A log, a run folder, a glob, a configuration, or - for stdin.")]
+Sources = Annotated[
+    list[str], typer.Argument(help="A log, a run folder, a glob, a URL, a configuration, or - for stdin.")
+]
 FORMATS_HELP = "text, json, html, markdown, sarif, junit, github; also FORMAT=FILE. Repeatable."
 Formats = Annotated[list[str] | None, typer.Option("--format", "-f", help=FORMATS_HELP, autocompletion=complete_format)]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")]

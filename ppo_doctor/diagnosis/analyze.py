@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -32,17 +32,27 @@ if TYPE_CHECKING:
 __all__ = ["Request", "analyze", "diagnose", "load_run", "read_run", "read_runs", "runs_in_stream", "runs_of"]
 
 
-def load_run(source: str | Path, *, settings: Mapping[str, object] | None = None, framework: str | None = None) -> Run:
-    """Read one log into a `Run`; see `ppo_doctor.load_run`."""
-    return read_run(str(source), _request(settings, framework))
+def load_run(
+    source: str | Path,
+    *,
+    settings: Mapping[str, object] | None = None,
+    framework: str | None = None,
+    read: Callable[[str, Request], Run] | None = None,
+) -> Run:
+    """Read one log into a `Run` with `read`; see `ppo_doctor.load_run`."""
+    return (read or read_run)(str(source), _request(settings, framework))
 
 
 def analyze(
-    source: str | Path, *, settings: Mapping[str, object] | None = None, framework: str | None = None
+    source: str | Path,
+    *,
+    settings: Mapping[str, object] | None = None,
+    framework: str | None = None,
+    read: Callable[[str, Request], Run] | None = None,
 ) -> Diagnosis:
-    """Diagnose one run with the built-in rules; see `ppo_doctor.analyze`."""
+    """Diagnose one run with the built-in rules, read with `read`; see `ppo_doctor.analyze`."""
     request = _request(settings, framework)
-    return diagnose(read_run(str(source), request), load_pack(), request)
+    return diagnose((read or read_run)(str(source), request), load_pack(), request)
 
 
 def _request(settings: Mapping[str, object] | None, framework: str | None) -> Request:
@@ -88,9 +98,18 @@ def read_run(path: str, request: Request) -> Run:
     Raises:
         DoctorError: as `read_runs`; also when the log holds several runs (exit code 2).
     """
-    runs = read_runs(path, request)
+    return only_of(path, read_runs(path, request))
+
+
+def only_of(source: str, runs: Sequence[Run]) -> Run:
+    """Return the only one of the runs of a source.
+
+    Raises:
+        DoctorError: there are several (exit code 2).
+    """
     if len(runs) > 1:
-        raise DoctorError(f"{path} holds {len(runs)} runs", hint="ppo-doctor analyze judges each", code=ExitCode.USAGE)
+        hint = "ppo-doctor analyze judges each"
+        raise DoctorError(f"{source} holds {len(runs)} runs", hint=hint, code=ExitCode.USAGE)
     return runs[0]
 
 

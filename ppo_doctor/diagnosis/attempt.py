@@ -41,12 +41,12 @@ def attempt(
         if alone:
             raise
         if source.doubtful and error.code == ExitCode.NOTHING_TO_JUDGE:
-            result.not_runs.append(source.log)
+            result.not_runs.append(source.named(source.log))
         else:
             result.errors.append(error)
     except Exception as error:
         if alone or request.debug:
             raise
-        text = f"{source.log}: a bug of ours: {type(error).__name__}: {error}"
+        text = source.named(f"{source.log}: a bug of ours: {type(error).__name__}: {error}")
         result.errors.append(DoctorError(text, hint="--debug shows the traceback", code=ExitCode.BUG))
     return result

@@ -1,26 +1,28 @@
-"""Find and fetch runs behind a URL that fsspec opens: s3://, gs://, file://, memory:// and others."""
+"""Find and fetch runs behind a URL: of a storage that fsspec opens (s3://, gs://, file://), of W&B and of MLflow."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from glob import has_magic
+from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ppo_doctor import __version__
-from ppo_doctor.fleets.unit import Unit
+from ppo_doctor.diagnosis.analyze import only_of, runs_of
+from ppo_doctor.fleets.unit import StorageError, Unit
 from ppo_doctor.model.errors import DoctorError, ExitCode
-from ppo_doctor.runs.discover import MOST_LOOKED_INTO
+from ppo_doctor.runs.discover import MOST_LOOKED_INTO, sources_if_any
 from ppo_doctor.runs.layouts import (
     Role,
     RunSource,
@@ -30,7 +32,11 @@ from ppo_doctor.runs.layouts import (
     role_of,
     runs_in,
 )
-from ppo_doctor.runs.walking import Folder, is_searched
+from ppo_doctor.runs.walking import Folder, Walker, is_searched
+
+if TYPE_CHECKING:
+    from ppo_doctor.model.request import Request
+    from ppo_doctor.model.run import Run
 
 #: Pauses between tries of one access to a storage, in seconds.
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -38,7 +44,13 @@ PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 MOST_BYTES = 4 << 30
 #: Runs of one folder up to which they are fetched together, because contents decide how files belong to runs.
 TOGETHER = 8
-_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+#: Runs that are fetched together, where they are judged one after the other.
+MOST_OPENED = 200
+#: Protocol → the module that reads a service which keeps runs.
+SERVICES = {
+    "wandb": "ppo_doctor.fleets.wandb_runs",
+    **dict.fromkeys(("mlflow", "mlflow+http", "mlflow+https"), "ppo_doctor.fleets.mlflow_runs"),
+}
 #: Protocol → the extra that brings its client.
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 #: Folders below a URL up to which each is listed by itself, so that not everything is held at once.
@@ -71,18 +83,17 @@ class _Place:
     base: str
 
 
-def is_url(text: str) -> bool:
-    """Return whether a source is a URL."""
-    return _URL.match(text) is not None
-
-
 def units_at(url: str) -> Iterator[Unit]:
-    """Yield the units below a URL, or below each that a pattern names.
+    """Yield the units below a URL, or below each that a pattern names; each run of a service is one.
 
     Raises:
         DoctorError: the client of the storage is not installed, it cannot be listed, or no run is there (exit code 2
             or 3).
     """
+    service = _service(url)
+    if service is not None:
+        yield from service.units_at(url)
+        return
     storage, root = _storage(url)
     root = root.rstrip("/")
     places = [
@@ -168,30 +179,77 @@ def _unit(place: _Place, folder: str, paths: Sequence[str], files: Mapping[str, 
 
 
 @contextmanager
-def fetched(unit: Unit) -> Iterator[Path]:
-    """Fetch the files of a unit into a temporary folder, laid out as below the URL.
+def opened(url: str) -> Iterator[list[RunSource]]:
+    """Fetch all that is behind a URL into temporary folders; yield its sources.
+
+    Raises:
+        DoctorError: as `units_at` and `fetched`; or there are too many runs or bytes, or no run (exit code 3).
+    """
+    hint = "ppo-doctor fleet judges any number of runs; or name one of them"
+    size, sources = 0, []
+    with ExitStack() as stack:
+        for number, unit in enumerate(units_at(url)):
+            size += unit.size
+            if number >= MOST_OPENED or size > MOST_BYTES:
+                text = f"more than {MOST_OPENED} runs" if number >= MOST_OPENED else f"more than {_mib(MOST_BYTES)}"
+                raise DoctorError(f"{url}: {text} are not fetched at once", hint=hint)
+            sources += stack.enter_context(fetched(unit))
+        if not sources:
+            raise DoctorError(f"{url}: no run there")
+        yield sources
+
+
+def read_run(path: str, request: Request) -> Run:
+    """Read the run that is behind a URL.
+
+    Raises:
+        DoctorError: as `opened`; or there are several (exit code 2).
+    """
+    with opened(path) as sources:
+        return only_of(path, [run for source in sources for run in runs_of(source, request)])
+
+
+@contextmanager
+def fetched(unit: Unit) -> Iterator[list[RunSource]]:
+    """Fetch the files of a unit into a temporary folder, laid out as below the URL; yield the sources that they are.
 
     Raises:
         DoctorError: they are too many bytes, or the storage fails for half a minute.
     """
     if unit.size > MOST_BYTES:
-        text = f"{unit.key}: {unit.size >> 20:,} MiB are not fetched, the bound is {MOST_BYTES >> 20:,} MiB"
+        text = f"{unit.key}: {_mib(unit.size)} are not fetched, the bound is {_mib(MOST_BYTES)}"
         raise DoctorError(text, hint="copy it to a disk and name its folder")
-    storage, root = _storage(unit.url)
+    service = _service(unit.url)
     with TemporaryDirectory(prefix="ppo-doctor-") as temporary:
-        for path in unit.files:
-            target = Path(temporary) / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            source = f"{root.rstrip('/')}/{path}"
-            try:
-                _tried(lambda source=source, target=target: storage.get_file(source, str(target)))  # type: ignore[misc]
-            except Exception as error:
-                raise StorageError(f"{unit.url}/{path} cannot be read: {_reason(error)}") from error
-        yield Path(temporary)
+        if service is not None:
+            file, remarks = service.fetch(unit.url, Path(temporary), MOST_BYTES)
+            yield [RunSource(logs=(str(file),), remarks=remarks, fetched=((str(file), unit.url),))]
+            return
+        _fetch(unit, Path(temporary))
+        found = sources_if_any(Path(temporary), Walker())
+        yield [replace(source, fetched=((temporary, unit.url),)) for source in found]
 
 
-class StorageError(DoctorError):
-    """A storage that fails, perhaps for a while."""
+def _fetch(unit: Unit, folder: Path) -> None:
+    storage, root = _storage(unit.url)
+    for path in unit.files:
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source = f"{root.rstrip('/')}/{path}"
+        try:
+            _tried(lambda source=source, target=target: storage.get_file(source, str(target)))  # type: ignore[misc]
+        except Exception as error:
+            raise StorageError(f"{unit.url}/{path} cannot be read: {_reason(error)}") from error
+
+
+def _mib(size: int) -> str:
+    return f"{size >> 20:,} MiB"
+
+
+def _service(url: str) -> ModuleType | None:
+    """Return the module that reads the service of a URL, None for a storage."""
+    name = SERVICES.get(url.partition("://")[0].lower())
+    return import_module(name) if name is not None else None
 
 
 def _storage(url: str) -> tuple[Any, str]:

@@ -29,14 +29,10 @@ def report_name(fingerprint: str, run: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Writes the report of each run of a unit into a folder; without one it writes none.
-
-    `fetched_to` is the folder of files that were fetched, for which the report names their URL.
-    """
+    """Writes the report of each run of a unit into a folder; without one it writes none."""
 
     unit: Unit
     folder: Path | None
-    fetched_to: str = ""
 
     def write(self, run: Run, diagnosis: Diagnosis) -> None:
         """Write the report of a run, whole or not at all.
@@ -46,14 +42,11 @@ class Reports:
         """
         if self.folder is None:
             return
-        path = self.folder / report_name(self.unit.fingerprint, self._placed(run.id))
+        path = self.folder / report_name(self.unit.fingerprint, run.id)
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        text = self._placed(render(diagnosis, run, RenderOptions(), "html"))
+        text = render(diagnosis, run, RenderOptions(), "html")
         try:
             unfinished.write_text(text, encoding="utf-8", errors="backslashreplace")
             unfinished.replace(path)
         except OSError as error:
             raise ReportError(f"{path}: cannot write: {error.strerror}", code=ExitCode.USAGE) from error
-
-    def _placed(self, text: str) -> str:
-        return text.replace(self.fetched_to, self.unit.url) if self.fetched_to else text

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ppo_doctor import __version__
+from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.runs.layouts import RunSource, role_of
 
 #: Files of one source that are looked at for a change; more are as good as changed when one of these is.
@@ -23,14 +24,18 @@ class Unit:
     """
 
     key: str
-    #: None of files behind a URL, of which only names are known before they are fetched
+    #: None of what is behind a URL, of which only names are known before it is fetched
     source: RunSource | None
     fingerprint: str
     modified: float
     size: int
-    #: the folder behind a URL, and the paths below it of the files to fetch
+    #: the folder behind a URL, and the paths below it of the files to fetch; of a run of a service, its URL
     url: str = ""
     files: tuple[str, ...] = ()
+
+
+class StorageError(DoctorError):
+    """A storage or a service that fails, perhaps for a while."""
 
 
 def unit_of(source: RunSource) -> Unit:

@@ -9,16 +9,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from ppo_doctor.diagnosis.attempt import attempt
-from ppo_doctor.fleets.remote import StorageError, fetched
+from ppo_doctor.fleets.remote import fetched
 from ppo_doctor.fleets.reports import ReportError, Reports
 from ppo_doctor.fleets.row import Row, failed, judged
+from ppo_doctor.fleets.unit import StorageError
 from ppo_doctor.model.errors import DoctorError
-from ppo_doctor.runs.discover import sources_if_any
-from ppo_doctor.runs.walking import Walker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,9 +95,8 @@ def judge_unit(unit: Unit, request: Request, pack: Pack, reports: Path | None = 
     if unit.source is not None:
         return _rows([unit.source], request, pack, Reports(unit, reports))
     try:
-        with fetched(unit) as folder:
-            rows = _rows(list(sources_if_any(folder, Walker())), request, pack, Reports(unit, reports, str(folder)))
-            return [_moved(row, str(folder), unit.url) for row in rows]
+        with fetched(unit) as sources:
+            return _rows(sources, request, pack, Reports(unit, reports))
     except ReportError:
         raise
     except DoctorError as error:
@@ -123,14 +121,3 @@ def _rows(sources: Sequence[RunSource], request: Request, pack: Pack, reports: R
 def _named(number: int, unit: Unit) -> str:
     """Return a name for a part of a unit that failed: that of the unit for the first one."""
     return unit.key if not number else f"{unit.key}#{number + 1}"
-
-
-def _moved(row: Row, folder: str, url: str) -> Row:
-    """Return a row with the URL of each file instead of the place to which it was fetched."""
-    return replace(
-        row,
-        run=row.run.replace(folder, url),
-        source=row.source.replace(folder, url),
-        headline=row.headline.replace(folder, url),
-        error=row.error.replace(folder, url),
-    )

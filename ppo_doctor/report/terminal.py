@@ -208,7 +208,7 @@ def _rows(page: Page, shown: Sequence[Judged], judged: Sequence[Judged]) -> None
 
 def names(ids: Sequence[str]) -> list[str]:
     """Return short unique names of runs: the folders if they are unique, because names of event files say little."""
-    folders = [name.rpartition("/")[0] for name in ids]
+    folders = [name.rpartition("/")[0] if "." in name.rpartition("/")[2] else name for name in ids]
     return apart(folders if len({*folders}) == len(ids) > 1 else ids)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.readers import holds_records
 from ppo_doctor.readers.sniffing import holds_lines_of_numbers
 from ppo_doctor.runs.layouts import (
@@ -39,6 +41,7 @@ from ppo_doctor.runs.walking import Folder, Walker
 MOST_LOOKED_INTO = 500
 #: Configurations that are opened in a folder without a log.
 MOST_SETTINGS = 50
+_URL = lazy_pattern(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -52,14 +55,19 @@ class _Arguments:
     missing: list[DoctorError] = field(default_factory=list)
 
 
+def is_url(text: str) -> bool:
+    """Return whether a source is a URL."""
+    return _URL.match(text) is not None
+
+
 def gather(
-    given: Sequence[str], *, together: bool = False, separate: bool = False
+    given: Sequence[str], *, fetched: Sequence[RunSource] = (), together: bool = False, separate: bool = False
 ) -> tuple[list[RunSource], list[DoctorError]]:
     """Return the sources that arguments name, and an error for each argument that names nothing.
 
     Each log is a source; a single log with a configuration, dumps or checkpoints is one source. `together` makes
     one source of everything, `separate` one of each file. A configuration in the folder of the logs, or above it,
-    belongs to all of them. Configurations alone are a source each.
+    belongs to all of them. Configurations alone are a source each. Sources that were `fetched` are taken like folders.
 
     Raises:
         DoctorError: a configuration of another folder among several logs (exit code 2).
@@ -67,6 +75,7 @@ def gather(
     if together and separate:
         raise DoctorError("--together and --separate contradict each other", code=ExitCode.USAGE)
     found = _sorted(given)
+    found.folders += fetched
     sources = [*_explicit(found.logs, separate=separate), *found.folders]
     if separate:
         sources = [one for source in sources for one in _one_each(source)]
@@ -204,7 +213,7 @@ def _in_folder(folder: Path) -> tuple[list[RunSource], list[Path]]:
         hint = "; ".join(walker.skipped) or usual
         raise DoctorError(f"{folder}: no log in this folder", hint=hint)
     if sources and walker.skipped:
-        sources[0] = replace(sources[0], skipped=(*sources[0].skipped, *walker.skipped))
+        sources[0] = replace(sources[0], remarks=(*sources[0].remarks, *walker.skipped))
     return sources, dumps
 
 
@@ -327,7 +336,7 @@ def _one_each(source: RunSource) -> list[RunSource]:
     logs = [replace(source, logs=(log,), perhaps=()) for log in source.logs]
     doubtful = source.doubtful or bool(logs)
     logs += [replace(source, logs=(), perhaps=(path,), doubtful=doubtful) for path in source.perhaps]
-    return [replace(one, skipped=source.skipped if one is logs[0] else ()) for one in logs]
+    return [replace(one, remarks=source.remarks if one is logs[0] else ()) for one in logs]
 
 
 def _with_named(sources: list[RunSource], found: _Arguments, *, together: bool, separate: bool) -> list[RunSource]:

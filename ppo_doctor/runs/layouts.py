@@ -189,7 +189,8 @@ class RunSource:
     """The files of one run, or of several runs that only their contents separate.
 
     `logs` have names of logs; `perhaps` are further files that may be logs; `folders` may hold its configuration;
-    `config` was named on the command line; `skipped` are sentences on files that were left out.
+    `config` was named on the command line; `remarks` are sentences on files that were left out, or by the service that
+    keeps the run; `fetched` is (path, URL) of each file or folder that comes from a URL.
     """
 
     logs: tuple[str, ...]
@@ -197,7 +198,8 @@ class RunSource:
     config: tuple[Path, ...] = ()
     folders: tuple[Path, ...] = ()
     dumps: tuple[Path, ...] = ()
-    skipped: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    fetched: tuple[tuple[str, str], ...] = ()
     #: dumps and checkpoints to read: named, or all that there is; those in `dumps` are not read
     tensors: tuple[Path, ...] = ()
     #: the folder whose run or runs these are, which stays while files come and go; None of files that were named
@@ -217,6 +219,12 @@ class RunSource:
         """Return the file to follow if only one can be: a log, or the one most like a log by its name and size."""
         perhaps = sorted(map(Path, self.perhaps), key=_likelihood)
         return (*self.logs, *map(str, perhaps), self.log)[0]
+
+    def named(self, text: str) -> str:
+        """Return a text with the URLs of files that were fetched instead of their paths."""
+        for path, url in self.fetched:
+            text = text.replace(path, url)
+        return text
 
 
 def runs_in(folder: Folder, settings: tuple[Path, ...] = ()) -> Iterator[RunSource]:
@@ -285,7 +293,8 @@ def combined(sources: Sequence[RunSource], *, together: bool = False) -> RunSour
         folders=tuple(dict.fromkeys(folder for source in sources for folder in source.folders)),
         dumps=tuple(dump for source in sources for dump in source.dumps),
         tensors=tuple(path for source in sources for path in source.tensors),
-        skipped=tuple(text for source in sources for text in source.skipped),
+        remarks=tuple(text for source in sources for text in source.remarks),
+        fetched=tuple(place for source in sources for place in source.fetched),
         together=together,
     )
 
@@ -323,7 +332,7 @@ def _own(folder: Folder) -> RunSource | None:
         logs=_paths([*logs, *copies]),
         perhaps=_paths([*kept, *_extra(folder)]),
         dumps=tuple(folder.of("dump")),
-        skipped=tuple(skipped),
+        remarks=tuple(skipped),
     )
 
 
@@ -411,7 +420,7 @@ def _checkpointed(folder: Folder, settings: tuple[Path, ...]) -> RunSource:
         perhaps=tuple(path for path in dict.fromkeys(below) if path not in logs),
         folders=tuple(dict.fromkeys([folder.path, *(state.parent for state in states), *settings])),
         dumps=_dumps(folder, folder.folders),
-        skipped=own.skipped,
+        remarks=own.remarks,
     )
 
 

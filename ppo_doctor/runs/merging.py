@@ -78,11 +78,26 @@ class _Reading:
 
 
 def read_source(source: RunSource, request: Request, read: ReadFile = read_file) -> SourceRuns:
-    """Read the files of a source, each with `read`, and return its runs.
+    """Read the files of a source, each with `read`, and return its runs; what was fetched is named by its URL.
 
     Raises:
         DoctorError: nothing in it can be judged (exit code 3), or a setting means nothing (exit code 2).
     """
+    if not source.fetched:
+        return _read(source, request, read)
+    from ppo_doctor.runs.fetched import error_from_afar, from_afar
+
+    try:
+        found = _read(source, request, read)
+    except DoctorError as error:
+        raise error_from_afar(error, source.named) from error
+    return SourceRuns(
+        [from_afar(run, source.named) for run in found.runs],
+        [error_from_afar(error, source.named) for error in found.broken],
+    )
+
+
+def _read(source: RunSource, request: Request, read: ReadFile) -> SourceRuns:
     if not (source.logs or source.perhaps):
         return SourceRuns([_run_without_log(source, request)], [])
     logs, failed = logs_of(source, request, read)
@@ -381,7 +396,7 @@ def _notes(source: RunSource, failed: Sequence[DoctorError]) -> list[Note]:
     notes = [Note(text=f"left out: {error.message}") for error in failed[:MOST_NAMED]]
     if len(failed) > MOST_NAMED:
         notes.append(Note(text=f"left out: {len(failed) - MOST_NAMED} more files that hold nothing or cannot be read"))
-    notes += [Note(text=text) for text in source.skipped]
+    notes += [Note(text=text) for text in source.remarks]
     if source.dumps:
         count = len(source.dumps)
         what = f"{count} tensor dumps or checkpoints" if count > 1 else "a tensor dump or checkpoint"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import uuid
+from pathlib import Path
 
 import pytest
 
 from ppo_doctor.fleets import remote
-from ppo_doctor.fleets.remote import fetched, is_url, units_at
+from ppo_doctor.fleets.remote import fetched, units_at
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.runs.discover import is_url
 from tests.fleets.fleets import FLEETS, analyzed, judged, many, told
 from tests.runs.folders import as_csv, sb3_rows, write
 
@@ -164,9 +166,10 @@ def test_checkpoints_are_not_fetched(memory):
     }
     (unit,) = units_at(memory(files))
     assert set(unit.files) == {"a/progress.csv", "a/model_2.zip"}
-    with fetched(unit) as folder:
-        assert (folder / "a/progress.csv").is_file()
-    assert not folder.exists()
+    with fetched(unit) as (source,):
+        assert [Path(log).name for log in source.logs] == ["progress.csv"]
+        assert Path(source.log).is_file()
+    assert not Path(source.log).exists()
 
 
 def test_of_few_folders_each_is_listed_by_itself(tmp_path, memory, monkeypatch):

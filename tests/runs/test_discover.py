@@ -207,7 +207,7 @@ def test_depth_is_bounded_and_the_rest_is_told(tmp_path):
     deep = "/".join(f"d{i}" for i in range(walking.DEEPEST + 2))
     write(tmp_path, {"progress.csv": as_csv(sb3_rows()), f"{deep}/progress.csv": as_csv(sb3_rows())})
     (source,) = sources_in(tmp_path)
-    assert any("too deep" in text for text in source.skipped)
+    assert any("too deep" in text for text in source.remarks)
     (run,) = runs_of(source, Request())
     assert any("too deep" in note.text for note in run.notes)
 
@@ -218,7 +218,7 @@ def test_the_number_of_files_is_bounded_and_the_rest_is_told(bound, tmp_path, mo
     write(tmp_path, {f"r{i}/progress.csv": as_csv(sb3_rows()) for i in range(9)})
     sources = sources_in(tmp_path)
     assert 0 < len(sources) < 9
-    assert any("not looked" in text for source in sources for text in source.skipped)
+    assert any("not looked" in text for source in sources for text in source.remarks)
 
 
 def test_a_folder_without_a_log_says_what_was_looked_for(tmp_path):
@@ -248,7 +248,7 @@ def test_a_folder_that_may_not_be_listed_is_told(tmp_path):
         (source,) = sources_in(tmp_path)
     finally:
         (tmp_path / "closed").chmod(0o700)
-    assert any("cannot be listed" in text for text in source.skipped)
+    assert any("cannot be listed" in text for text in source.remarks)
 
 
 def wandb_run(rows, **settings):

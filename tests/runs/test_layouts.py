@@ -18,7 +18,7 @@ LOG = "".join(f'{{"step": {i}, "entropy": 1.0, "approx_kl": 0.01}}\n' for i in r
 
 
 def told(folder: Path) -> str:
-    return "; ".join(text for source in sources_in(folder) for text in source.skipped)
+    return "; ".join(text for source in sources_in(folder) for text in source.remarks)
 
 
 def test_a_closed_folder_is_told_and_skipped(tmp_path, monkeypatch):

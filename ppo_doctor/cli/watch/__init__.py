@@ -54,10 +54,14 @@ def watch(
     """Follow a run that is still writing; --fail-on ends it with 1 at the first confirmed cause."""
     from ppo_doctor.cli.watch.command import run_watch
     from ppo_doctor.cli.watch.session import Options
+    from ppo_doctor.runs.discover import is_url
 
     check_fail_on(fail_on)
     if path == "-":
         raise DoctorError("watch follows a file", hint="for stdin: ppo-doctor analyze -", code=ExitCode.USAGE)
+    if is_url(path):
+        hint = f"as it is now: ppo-doctor analyze {path}"
+        raise DoctorError("watch follows files of this machine, no URL", hint=hint, code=ExitCode.USAGE)
     idle = None if until_idle is None else seconds("--until-idle", until_idle)
     every = seconds("--interval", interval)
     request = request_of(framework, config, settings, None, select, ignore, debug, alias)
