@@ -218,7 +218,8 @@ def inspect(
 def gate(
     sources: Sources,
     policy: Annotated[Path | None, typer.Option(help="The policy; else the nearest ppo-doctor.toml.")] = None,
-    baseline: Annotated[Path | None, typer.Option(help="A JSON report; only new or worse causes fail.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="A JSON report, or a table; only new faults fail.")] = None,
+    budget: Annotated[list[str] | None, typer.Option(help="As in the policy: unhealthy.share <= 0.05.")] = None,
     group: Annotated[bool, typer.Option("--group", help="Judge seeds of one configuration together.")] = False,
     formats: Formats = None,
     output: Output = None,
@@ -238,6 +239,7 @@ def gate(
     debug: Debug = False,
 ) -> None:
     """Judge training runs for CI, by a policy and a baseline; exit with 1 for what the policy forbids."""
+    from ppo_doctor.cli.fleet_gate import fleet_table_of, gate_fleet, refuse_given
     from ppo_doctor.cli.gate import policy_for, run_gate
     from ppo_doctor.report import RenderOptions
 
@@ -250,8 +252,13 @@ def gate(
     try:
         if fail_on is not None:
             check_fail_on(fail_on)
-        ours = policy_for(policy, fail_on=fail_on, baseline=baseline, rules=rules or ())
+        ours = policy_for(policy, fail_on=fail_on, baseline=baseline, rules=rules or (), budgets=budget or ())
         refuse_inputs(reports, (), [ours.source, ours.baseline], ours.rules)
+        if (table := fleet_table_of(sources)) is not None:
+            of_logs = {"--group": group, "--framework": framework, "--config": config, "--set": settings}
+            of_logs |= {"--alias": alias, "--steps": steps, "--rules": rules, "--select": select, "--ignore": ignore}
+            refuse_given(name for name, given in of_logs.items() if given)
+            raise typer.Exit(gate_fleet(table, ours, reports, inputs, quiet=quiet))
         request = request_of(framework, config, settings, steps, select, ignore, debug, alias)
         judged, results, code = run_gate(sources, ours, request, group=group)
         report(judged, replace(options, gate_results=results), reports, inputs)

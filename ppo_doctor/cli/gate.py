@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli.judge import judge_runs
 from ppo_doctor.cli.options import gather_runs
-from ppo_doctor.cli.policy import PERCENTILE, applied, find_policy, known_rules, read_baseline, read_policy
+from ppo_doctor.cli.policy import (
+    PERCENTILE,
+    applied,
+    find_policy,
+    known_rules,
+    parse_budget,
+    read_baseline,
+    read_policy,
+)
 from ppo_doctor.diagnosis.divergence import grouped
 from ppo_doctor.diagnosis.gate_result import (
     NEVER,
@@ -48,7 +56,12 @@ OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
 
 
 def policy_for(
-    path: Path | None, *, fail_on: str | None = None, baseline: Path | None = None, rules: Sequence[Path] = ()
+    path: Path | None,
+    *,
+    fail_on: str | None = None,
+    baseline: Path | None = None,
+    rules: Sequence[Path] = (),
+    budgets: Sequence[str] = (),
 ) -> Policy:
     """Return the policy of a gate: the file named, else the nearest one, with what the caller adds.
 
@@ -61,6 +74,7 @@ def policy_for(
         fail_on=fail_on or policy.fail_on,
         baseline=baseline or policy.baseline,
         rules=(*policy.rules, *rules),
+        budgets=(*policy.budgets, *(parse_budget(text, "--budget") for text in budgets)),
     )
 
 
@@ -124,7 +138,7 @@ def decide(
         *_faults(gate),
         *_questions(gate),
         *_failed_checks(gate),
-        *(check_budget(budget, [run for run, _ in judged]) for budget in policy.budgets),
+        *(check_budget(budget, [run for run, _ in judged]) for budget in policy.budgets if not budget.counts_runs),
     )
     lacking = [f"the baseline does not hold {diagnoses[0].run.id}"] if baseline and known is None else []
     # Allowances that a run does not need should be removed before they hide something.

@@ -168,16 +168,29 @@ def _write_whole(
     judged: Sequence[Judged], options: RenderOptions, places: Sequence[Place], inputs: Collection[str], *, many: bool
 ) -> None:
     for name, path in places:
-        text = rendered(judged, options, name, many=many)
-        if name == "text" and path is None and ("github", None) in places:
-            import secrets
-
-            from ppo_doctor.report.github import guarded
-
-            text = guarded(text, secrets.token_hex(16))
-        write(text, path, name, inputs)
+        write_beside(rendered(judged, options, name, many=many), (name, path), places, inputs)
     if any(name == "github" for name, _ in places):
-        _job_summary(judged, options)
+        from ppo_doctor.report.github import summary
+
+        add_to_job_page(
+            lambda: summary([diagnosis for _, diagnosis, _ in judged], options, [run for run, _, _ in judged])
+        )
+
+
+def write_beside(text: str, place: Place, places: Sequence[Place], inputs: Collection[str]) -> None:
+    """Write one of several reports; a text between annotations of GitHub is kept from acting as one.
+
+    Raises:
+        DoctorError: as `write`.
+    """
+    name, path = place
+    if name == "text" and path is None and ("github", None) in places:
+        import secrets
+
+        from ppo_doctor.report.github import guarded
+
+        text = guarded(text, secrets.token_hex(16))
+    write(text, path, name, inputs)
 
 
 def rendered(judged: Sequence[Judged], options: RenderOptions, name: str, *, many: bool) -> str:
@@ -197,16 +210,14 @@ def rendered(judged: Sequence[Judged], options: RenderOptions, name: str, *, man
     return text
 
 
-def _job_summary(judged: Sequence[Judged], options: RenderOptions) -> None:
+def add_to_job_page(text: Callable[[], str]) -> None:
     """Append to the summary page of GitHub's job; failing to write it is reported and changes no exit code."""
     place = os.environ.get("GITHUB_STEP_SUMMARY")
     if not place:
         return
-    from ppo_doctor.report.github import summary
-
     try:
         with Path(place).open("a", encoding="utf-8") as file:
-            file.write(summary([diagnosis for _, diagnosis, _ in judged], options, [run for run, _, _ in judged]))
+            file.write(text())
     except OSError as error:
         sys.stderr.write(f"ppo-doctor: no job summary: {error.strerror}\n")
 

@@ -46,6 +46,8 @@ FIELDS: Mapping[str, Any] = {
     "target_return?": float,
 }
 DEFAULT_FAIL_ON = "high"
+#: What budgets count in a fleet's table, and how.
+RUN_COUNTS, RUN_STATISTICS = ("unhealthy", "inconclusive", "failed", "new", "gone"), ("runs", "share")
 STATISTICS = ("first", "last", "min", "max", "mean", "median")
 PERCENTILE = lazy_pattern(r"p(\d{1,2}|100)\Z")
 _BUDGET = lazy_pattern(r"\s*(\w+)\.(\w+)\s*(<=|>=|<|>)\s*([+-]?[\d.]+(?:[eE][+-]?\d+)?)\s*\Z")
@@ -60,13 +62,18 @@ REPORT_HINT = "write one with: ppo-doctor analyze RUN --format json -o main.json
 
 @frozen
 class Budget:
-    """A bound on one statistic of one metric."""
+    """A bound on one statistic of one metric, or on the runs of a fleet's table."""
 
     text: str
     metric: str
     statistic: str
     op: str
     bound: float
+
+    @property
+    def counts_runs(self) -> bool:
+        """Return whether it is about the runs of a fleet's table."""
+        return self.metric in RUN_COUNTS
 
 
 @frozen
@@ -221,8 +228,11 @@ def parse_budget(text: str, where: str) -> Budget:
     if match is None:
         raise fail(where, "not a budget", hint)
     metric, statistic, op, bound = match.groups()
-    _known(where, "metric", [metric], [*METRICS], hint)
-    if not PERCENTILE.match(statistic):
+    _known(where, "metric", [metric], [*METRICS, *RUN_COUNTS], hint)
+    if metric in RUN_COUNTS:
+        _known(where, "statistic of runs", [statistic], RUN_STATISTICS)
+        _known(where, "bound of runs", [op], ("<", "<="))
+    elif not PERCENTILE.match(statistic):
         _known(where, "statistic", [statistic], [*STATISTICS, "p95"])
     try:
         return Budget(text=text.strip(), metric=metric, statistic=statistic, op=op, bound=float(bound))

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 NEVER = "never"
 FAIL_ON = ("critical", "high", "medium", "low", NEVER)
 BaselineState = Literal["new", "worse", "known"]
-Kind = Literal["cause", "finding", "budget", "question"]
+#: `run` only in the gate of a fleet's table
+Kind = Literal["cause", "finding", "budget", "question", "run"]
 Outcome = Literal["failed", "passed", "allowed", "known", "seldom", "open"]
 #: Outcomes in the order in which they are printed; items that passed are not printed.
 PRINTED: tuple[Outcome, ...] = ("failed", "open", "allowed", "known", "seldom")

@@ -34,6 +34,11 @@ class Table:
         self._written = time.monotonic()
         self._next = 1 + max((int(each.stem.rpartition("-")[2]) for each in self._part_files()), default=0)
 
+    @property
+    def has_parts(self) -> bool:
+        """Return whether a call that adds to the table has not ended."""
+        return bool(self._part_files())
+
     def known(self) -> frozenset[str]:
         """Return the fingerprints of the units that are in the table and need not be judged again.
 
@@ -95,8 +100,8 @@ class Table:
                     if not set(schema().names) <= set(file.schema_arrow.names):
                         raise ValueError("columns of a fleet's table are missing")  # noqa: TRY301
                     for batch in file.iter_batches(BATCH, columns=columns):
-                        yield number, batch
-            except (OSError, ValueError) as error:
+                        yield number, _typed(batch)
+            except (OSError, ValueError, NotImplementedError) as error:
                 hint = "name another file with --out"
                 text = f"{path} is no table of a fleet: {error}"
                 raise DoctorError(text, hint=hint, code=ExitCode.USAGE) from error
@@ -126,6 +131,18 @@ class Table:
 def _of_file(batch: pa.RecordBatch, file: int, latest: Mapping[bytes, int]) -> pa.RecordBatch:
     """Return the rows of a batch whose units are in no later file."""
     return batch.filter(_arrow().array([latest[_short(key)] == file for key in batch["key"].to_pylist()]))
+
+
+def _typed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with the types of our columns, which other programs may have written with similar ones.
+
+    Raises:
+        ValueError, NotImplementedError: a column cannot be converted.
+    """
+    ours = _arrow().schema([schema().field(name) for name in batch.schema.names if name in schema().names])
+    if batch.schema.equals(ours):
+        return batch
+    return _arrow().Table.from_batches([batch.select(ours.names)]).cast(ours).combine_chunks().to_batches()[0]
 
 
 def _short(key: str) -> bytes:

@@ -1,16 +1,20 @@
-"""The unit of work of a fleet: the files of one source, and what tells whether they changed."""
+"""The unit of work of a fleet: the files of one source, what tells whether they changed, and those below folders."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ppo_doctor import __version__
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.report.escape import prose
+from ppo_doctor.runs.discover import sources_if_any
 from ppo_doctor.runs.layouts import RunSource, role_of
+from ppo_doctor.runs.walking import Walker
 
 #: Files of one source that are looked at for a change; more are as good as changed when one of these is.
 MOST_FILES = 20_000
@@ -38,6 +42,15 @@ class StorageError(DoctorError):
     """A storage or a service that fails, perhaps for a while."""
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The files of a run: a key that tells nothing of their place, a name for people, and the files."""
+
+    key: str
+    name: str
+    unit: Unit
+
+
 def unit_of(source: RunSource) -> Unit:
     """Return the unit of the files of a source."""
     key = os.path.abspath(source.home or source.log)  # noqa: PTH100 - as it is named, links not followed
@@ -52,6 +65,29 @@ def unit_of(source: RunSource) -> Unit:
         digest.update(text.encode("utf-8", "surrogateescape"))
         modified, size = max(modified, found.st_mtime), size + found.st_size
     return Unit(key, source, digest.hexdigest()[:32], modified, size)
+
+
+def found_below(places: Mapping[Path, str], notes: list[str]) -> Iterator[Found]:
+    """Yield the runs below folders; sentences on what was not looked into are added to `notes`."""
+    for folder, name in places.items():
+        walker = Walker()
+        names: Counter[str] = Counter()
+        for source in sources_if_any(folder, walker):
+            unit = unit_of(source)
+            key = hashlib.sha256(unit.key.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+            shown = _name(source, folder, name)
+            names[shown] += 1
+            if names[shown] > 1:
+                shown = f"{shown}/{Path(source.log).name}"
+            yield Found(key, prose(shown, 300), unit)
+        notes += [prose(text, 300) for text in walker.skipped]
+
+
+def _name(source: RunSource, place: Path, name: str) -> str:
+    """Return the name of a run: its folder below the place, after the name of that, as TensorBoard has it."""
+    folder = Path(source.log)
+    relative = os.path.relpath(folder if folder.is_dir() else folder.parent, place)
+    return name if name and relative == "." else f"{name}/{relative}" if name else relative
 
 
 def _files(source: RunSource) -> Iterator[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
-from ppo_doctor.diagnosis.gate_result import failing
+from ppo_doctor.diagnosis.gate_result import PRINTED, failing
 from ppo_doctor.model.run import SourceRef
 from ppo_doctor.model.words import Severity
 from ppo_doctor.report import markdown, phrases
@@ -17,6 +17,7 @@ from ppo_doctor.report.summary import summarize
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from ppo_doctor.diagnosis.gate_result import GateResult
     from ppo_doctor.model.diagnosis import Diagnosis
     from ppo_doctor.model.run import Run
     from ppo_doctor.report import RenderOptions
@@ -38,6 +39,14 @@ def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Se
 def render_error(message: str, hint: str, code: int) -> str:
     """Return an error as an annotation."""
     return f"::error title=ppo-doctor (exit code {code})::{command_data(f'{message}. {hint}' if hint else message)}\n"
+
+
+def gate(result: GateResult) -> str:
+    """Return the result of the gate of a fleet's table as annotations, budgets first."""
+    levels: dict[str, Level] = {"failed": "error", "open": "warning"}
+    items = sorted(result.of(*PRINTED[:2]), key=lambda item: item.kind != "budget")
+    found = [(levels[i.outcome], _command(levels[i.outcome], "", f"{i.kind} {i.name}", i.message)) for i in items]
+    return "".join(f"{line}\n" for line in _at_most(found))
 
 
 def summary(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Sequence[Run | None] = ()) -> str:
@@ -106,8 +115,11 @@ def _problem(problem: ProblemSummary, diagnosis: Diagnosis, failed: Collection[s
 def _annotation(
     level: Level, title: str, text: str, diagnosis: Diagnosis, place: SourceRef | None = None
 ) -> tuple[Level, str]:
-    where = _where(diagnosis, place)
-    return level, f"::{level} {where}title={command_property(f'ppo-doctor: {title}')}::{command_data(text)}"
+    return level, _command(level, _where(diagnosis, place), title, text)
+
+
+def _command(level: Level, where: str, title: str, text: str) -> str:
+    return f"::{level} {where}title={command_property(f'ppo-doctor: {title}')}::{command_data(text)}"
 
 
 def _where(diagnosis: Diagnosis, place: SourceRef | None) -> str:

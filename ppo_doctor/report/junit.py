@@ -50,8 +50,18 @@ def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions) -> str:
 def render_error(message: str, hint: str, code: int) -> str:
     """Return an error as a suite whose only test case could not run."""
     case = TestCase(group="run", name="judged", result="error", message=message, lines=(hint, f"exit code {code}"))
-    suite = f'  <testsuite name="ppo-doctor" {_counts([case])}>\n{_case(case)}  </testsuite>\n'
-    return _document(f'<testsuites name="ppo-doctor" {_totals([case])}>\n{suite}</testsuites>\n')
+    return _alone("ppo-doctor", [case])
+
+
+def gate(name: str, result: GateResult) -> str:
+    """Return the result of the gate of a fleet's table as a suite with a test case for each budget and each run."""
+    return _alone(name, [_passed(result, "the runs pass the gate"), *(_item(item) for item in result.items)])
+
+
+def _alone(name: str, cases: Sequence[TestCase]) -> str:
+    body = "".join(map(_case, cases))
+    suite = f'  <testsuite name="{xml(name)}" {_counts(cases)}>\n{body}  </testsuite>\n'
+    return _document(f'<testsuites name="ppo-doctor" {_totals(cases)}>\n{suite}</testsuites>\n')
 
 
 def _document(body: str) -> str:
@@ -115,12 +125,12 @@ def _verdict(diagnosis: Diagnosis) -> TestCase:
     )
 
 
-def _passed(result: GateResult) -> TestCase:
+def _passed(result: GateResult, name: str = "the run passes the gate") -> TestCase:
     """Return the gate itself: an open question is an error, because the job it belongs to fails too."""
     results: Mapping[str, Result] = {"passed": "passed", "failed": "failure", "inconclusive": "error"}
     reasons = tuple(item.message for item in result.of("failed", "open"))
     message = f"gate {result.word}" + (f": {reasons[0]}" if reasons else "")
-    return TestCase(group="gate", name="the run passes the gate", result=results[result.word], message=message)
+    return TestCase(group="gate", name=name, result=results[result.word], message=message)
 
 
 def _item(item: GateItem) -> TestCase:

@@ -28,6 +28,7 @@ from ppo_doctor.report.summary import relative, summarize
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ppo_doctor.diagnosis.gate_result import GateResult
     from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
     from ppo_doctor.model.rules import Finding
     from ppo_doctor.model.run import Run
@@ -49,6 +50,12 @@ def render(diagnosis: Diagnosis, run: Run | None, options: RenderOptions) -> str
     head = f"### ppo-doctor: {diagnosis.verdict}{gate} — {md_code(diagnosis.run.id)}"
     version = f"<sub>ppo-doctor {md(diagnosis.tool_version)}</sub>"
     return _fitted([MARKER, head, *_report(diagnosis, run, options), *([] if options.quiet else [version])])
+
+
+def gate(name: str, result: GateResult) -> str:
+    """Return the result of the gate of a fleet's table as Markdown."""
+    lines = [f"- **{word}** {md(message)}" for word, message in result.lines()]
+    return _fitted([MARKER, f"### ppo-doctor: gate {result.word} — {md_code(name)}", "\n".join(lines)])
 
 
 def render_many(diagnoses: Sequence[Diagnosis], options: RenderOptions, runs: Sequence[Run | None] = ()) -> str:

@@ -55,6 +55,28 @@ def render_error(message: str, hint: str, code: int) -> str:
     return FLOW.opening + element(failed) + FLOW.closing
 
 
+def gate(result: GateResult) -> str:
+    """Return the result of the gate of a fleet's table: a result for each budget and run that does not pass."""
+    from ppo_doctor import __version__
+
+    kinds = list(dict.fromkeys(item.kind for item in result.items))
+    rules: list[Json] = [{"id": kind, "name": kind} for kind in kinds]
+    results: list[Json] = [
+        {
+            "ruleId": item.kind,
+            "ruleIndex": kinds.index(item.kind),
+            "kind": "fail" if item.outcome == "failed" else "open",
+            "level": "error" if item.outcome == "failed" else "none",
+            "message": {"text": prose(item.message)},
+            "partialFingerprints": {"gate/v1": hashlib.sha256(item.name.encode("utf-8", "replace")).hexdigest()[:32]},
+        }
+        for item in result.of("failed", "open")
+    ]
+    invocation: Json = {"executionSuccessful": True, "exitCode": int(result.code)}
+    whole: Json = {"tool": _tool(__version__, rules), "invocations": [invocation], "results": results}
+    return FLOW.opening + element(whole) + FLOW.closing
+
+
 def _of_many(diagnosis: Diagnosis, options: RenderOptions) -> str:
     return element(_run(diagnosis, options.gate_result(diagnosis), failures_only=options.quiet))
 

@@ -1,40 +1,22 @@
-"""Find the runs below TensorBoard's log directories, and judge one of them."""
+"""Judge a run below TensorBoard's log directories."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ppo_doctor.checks.rulepack import Pack, load_pack
 from ppo_doctor.diagnosis.attempt import Attempt, attempt
-from ppo_doctor.fleets.unit import unit_of
 from ppo_doctor.model.request import Request
 from ppo_doctor.report import RenderOptions, render, render_many
 from ppo_doctor.report.escape import prose
 from ppo_doctor.report.phrases import by_gravity
-from ppo_doctor.runs.discover import sources_if_any
 from ppo_doctor.runs.reading import read_file
-from ppo_doctor.runs.walking import Walker
 
 if TYPE_CHECKING:
-    from ppo_doctor.fleets.unit import Unit
-    from ppo_doctor.runs.layouts import RunSource
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The files of a run: a key that tells nothing of their place, a name for people, and the files."""
-
-    key: str
-    name: str
-    unit: Unit
+    from ppo_doctor.fleets.unit import Found
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +33,6 @@ class Judgement:
     step: int | None = None
     page: str | None = None
     seconds: float = 0.0
-
-
-def found_below(places: Mapping[Path, str], notes: list[str]) -> Iterator[Found]:
-    """Yield the runs below folders; sentences on what was not looked into are added to `notes`."""
-    for folder, name in places.items():
-        walker = Walker()
-        names: Counter[str] = Counter()
-        for source in sources_if_any(folder, walker):
-            unit = unit_of(source)
-            key = hashlib.sha256(unit.key.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-            shown = _name(source, folder, name)
-            names[shown] += 1
-            if names[shown] > 1:
-                shown = f"{shown}/{Path(source.log).name}"
-            yield Found(key, prose(shown, 300), unit)
-        notes += [prose(text, 300) for text in walker.skipped]
-
-
-def _name(source: RunSource, place: Path, name: str) -> str:
-    """Return the name that TensorBoard gives a run: its folder below the log directory, after the name of that."""
-    folder = Path(source.log)
-    relative = os.path.relpath(folder if folder.is_dir() else folder.parent, place)
-    return name if name and relative == "." else f"{name}/{relative}" if name else relative
 
 
 def judge(found: Found, *, growing: bool, page: bool) -> Judgement:

@@ -12,7 +12,8 @@ from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ppo_doctor.tensorboard_plugin.judging import Found, Judgement
+    from ppo_doctor.fleets.unit import Found
+    from ppo_doctor.tensorboard_plugin.judging import Judgement
 
 #: Seconds for which the thread works after the tab last asked; the tab asks every two seconds while it is shown.
 ATTENTION = 15.0
@@ -139,7 +140,7 @@ class RunList:
 
     def _look(self) -> None:
         """List the runs as they are now; at the first time each is listed as soon as it is found."""
-        from ppo_doctor.tensorboard_plugin.judging import found_below
+        from ppo_doctor.fleets.unit import found_below
 
         notes: list[str] = []
         keys = set()

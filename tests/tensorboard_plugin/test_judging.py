@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.tensorboard_plugin.judging import Found, found_below, judge
+from ppo_doctor.fleets.unit import Found, found_below
+from ppo_doctor.tensorboard_plugin.judging import judge
 from ppo_doctor.tensorboard_plugin.plugin import places
 
 

@@ -10,11 +10,13 @@ import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
-from ppo_doctor.cli.watch.log import WatchedLog
+from ppo_doctor.cli.watch.log import SeveralRuns, WatchedLog
 from ppo_doctor.cli.watch.monitor import Event
 from ppo_doctor.cli.watch.session import Session
 from ppo_doctor.diagnosis.analyze import diagnose
@@ -23,10 +25,12 @@ from ppo_doctor.model.request import Request
 from ppo_doctor.report.json_report import dump, payload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ppo_doctor.checks.rulepack import Pack
-    from ppo_doctor.cli.watch.session import Options, View
+    from ppo_doctor.cli.watch.session import Options, Screen
+    from ppo_doctor.cli.watch.several import SeveralScreen
+    from ppo_doctor.fleets.unit import Found
     from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
     from ppo_doctor.report.json_report import Json
 
@@ -35,7 +39,7 @@ LONGEST = 30.0
 #: Signals that end the watching: the user's, the end of the job, and that of the terminal.
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 #: Kinds of events that are printed with --quiet.
-LOUD = ("cause", "cleared", "verdict", "problem", "end")
+LOUD = ("cause", "cleared", "finding", "verdict", "problem", "end")
 
 
 class PlainScreen:
@@ -45,24 +49,24 @@ class PlainScreen:
         self._quiet = quiet
         self._left = False
 
-    def show(self, event: Event) -> None:
-        """Print one event with the time of day, the only use of the wall clock."""
+    def show(self, event: Event, run: str = "") -> None:
+        """Print one event, after the time of day and the name of the run if there are several."""
         if self._quiet and event.kind not in LOUD:
             return
-        sys.stdout.write(event.line(f"{datetime.now():%Y-%m-%d %H:%M:%S}") + "\n")
+        sys.stdout.write(event.line(f"{datetime.now():%Y-%m-%d %H:%M:%S}", run) + "\n")
         sys.stdout.flush()
         if getattr(sys.stdout, "left", False) and not self._left:  # see streams.Output
             self._left = True  # the last events are written to nobody, and must not interrupt again
             raise KeyboardInterrupt
 
-    def update(self, view: View) -> None:
+    def update(self, state: object) -> None:
         """Show nothing between events."""
 
 
 class Hook:
     """Runs a command for each confirmed cause, without a shell, in threads of its own."""
 
-    def __init__(self, command: str, *, longest: float = LONGEST) -> None:
+    def __init__(self, command: str, *, longest: float = LONGEST, threads: ThreadPoolExecutor | None = None) -> None:
         try:
             self._command = shlex.split(command)
         except ValueError as error:
@@ -70,7 +74,7 @@ class Hook:
         if not self._command:
             raise _unusable(command, "it is empty")
         self._longest = longest
-        self._threads = ThreadPoolExecutor()
+        self._threads = threads or ThreadPoolExecutor()
         self._running: list[Future[list[Event]]] = []
 
     def start(self, diagnosis: Diagnosis, cause: RankedCause, step: int | None) -> None:
@@ -162,18 +166,77 @@ def run_watch(
         DoctorError: `on_finding` is no command, or a setting that was given does not exist (exit code 2).
     """
     log = WatchedLog(target, request)
-    hook = Hook(on_finding) if on_finding is not None else None
-    with _signals_interrupt():
-        if plain or not sys.stdout.isatty():
-            screen = PlainScreen(quiet=quiet)
-            return Session(log, lambda run: diagnose(run, pack, request), screen, options, hook=hook).watch()
-        from ppo_doctor.cli.watch.live import live_screen
+    threads = ThreadPoolExecutor()
+    if on_finding is not None:
+        Hook(on_finding)  # refuses a command that is none before anything is waited for
 
-        with live_screen(color=color) as live:
-            session = Session(log, lambda run: diagnose(run, pack, request), live, options, hook=hook)
-            code = session.watch()
-        live.leave(session.view, quiet=quiet)
-        return code
+    def start(log: WatchedLog, screen: Screen, findings: bool = False) -> Session:
+        hook = Hook(on_finding, threads=threads) if on_finding is not None else None
+        return Session(
+            log, lambda run: diagnose(run, pack, request), screen, replace(options, findings=findings), hook=hook
+        )
+
+    plain = plain or not sys.stdout.isatty()
+    with _signals_interrupt():
+        try:
+            return _watch_one(log, start, PlainScreen(quiet=quiet) if plain else None, quiet=quiet, color=color)
+        except SeveralRuns:
+            pass
+        return _watch_several(target, request, start, options, plain=plain, quiet=quiet, color=color)
+
+
+def _watch_one(
+    log: WatchedLog,
+    start: Callable[[WatchedLog, Screen], Session],
+    screen: PlainScreen | None,
+    *,
+    quiet: bool,
+    color: bool | None,
+) -> ExitCode:
+    """Watch one run on a screen, on the live one without any.
+
+    Raises:
+        SeveralRuns: the folder holds several.
+    """
+    if screen is not None:
+        return start(log, screen).watch()
+    from ppo_doctor.cli.watch.live import live_screen
+
+    with live_screen(color=color) as live:
+        session = start(log, live)
+        code = session.watch()
+    live.leave(session.view, quiet=quiet)
+    return code
+
+
+def _watch_several(
+    target: str,
+    request: Request,
+    start: Callable[[WatchedLog, Screen, bool], Session],
+    options: Options,
+    *,
+    plain: bool,
+    quiet: bool,
+    color: bool | None,
+) -> ExitCode:
+    from ppo_doctor.cli.watch.several import SeveralSessions
+
+    def open_log(found: Found) -> WatchedLog:
+        source = found.unit.source
+        return WatchedLog(source.log if source is not None else target, request, source)
+
+    def sessions(screen: SeveralScreen) -> SeveralSessions:
+        return SeveralSessions(Path(target), lambda log, screen: start(log, screen, True), open_log, screen, options)
+
+    if plain:
+        return sessions(PlainScreen(quiet=quiet)).watch()
+    from ppo_doctor.cli.watch.several_live import several_screen
+
+    with several_screen(color=color) as live:
+        watching = sessions(live)
+        code = watching.watch()
+    live.leave(watching.state, quiet=quiet)
+    return code
 
 
 @contextmanager

@@ -71,9 +71,16 @@ class LiveScreen:
 @contextmanager
 def live_screen(*, color: bool | None) -> Iterator[LiveScreen]:
     """Show the live view on the alternate screen, and restore the terminal in any case."""
+    with alternate_screen(color=color) as (live, console):
+        yield LiveScreen(live, console)
+
+
+@contextmanager
+def alternate_screen(*, color: bool | None) -> Iterator[tuple[Live, Console]]:
+    """Show what is drawn on the alternate screen, and restore the terminal in any case."""
     console = Console(no_color=True if color is False or os.environ.get("NO_COLOR") else None, highlight=False)
     with Live(console=console, screen=True, auto_refresh=False, transient=True) as live:
-        yield LiveScreen(live, console)
+        yield live, console
 
 
 def _state(view: View, console: Console) -> tuple[object, ...]:
@@ -94,7 +101,7 @@ def draw(view: View, width: int, height: int) -> RenderableType:
     rows = monitor.story.table.rows[: max(2, room * 3 // 5)] if monitor.story.table is not None else ()
     curves = _curves(monitor.run, rows, width)
     read = " · ".join(facts(monitor.diagnosis)).replace(BOUND, " ")
-    head = (_title(view), _line(read, "dim"), _line(outcome(monitor.story)), Text(), *problems)
+    head = (_title(view), line_of(read, "dim"), line_of(outcome(monitor.story)), Text(), *problems)
     return Group(*head, *[Text()] * bool(problems), curves, Text(), *_events(view, max(1, room - curves.row_count)))
 
 
@@ -169,13 +176,15 @@ def _thinned(values: FloatArray) -> FloatArray:
 
 def _events(view: View, room: int) -> list[Text]:
     newest = list(view.events)[-room:] if room > 0 else []
-    return [_line(_event_line(event), "" if event.kind == "cause" else "dim") for event in newest]
+    return [line_of(event_line(event), "" if event.kind == "cause" else "dim") for event in newest]
 
 
-def _event_line(event: Event) -> str:
+def event_line(event: Event) -> str:
+    """Return an event as one line: kind, step, text."""
     step = "" if event.step is None else f"step {event.step}"
     return f"{event.kind:<8} {step:<10} {prose(event.text)}"
 
 
-def _line(text: str, style: str = "") -> Text:
+def line_of(text: str, style: str = "") -> Text:
+    """Return text that is cut at the end of its line."""
     return Text(text, style, no_wrap=True, overflow="ellipsis")

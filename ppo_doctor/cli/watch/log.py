@@ -20,6 +20,8 @@ from ppo_doctor.runs.layouts import RunSource
 from ppo_doctor.runs.reading import read_file
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ppo_doctor.model.request import Request
     from ppo_doctor.model.run import Run
     from ppo_doctor.runs.log import Log
@@ -32,6 +34,10 @@ MOST_LOOKS = 5
 MARK = 64
 #: Searching a folder may take one part in this many of a processor's time, at one look a second.
 SHARE = 50
+
+
+class SeveralRuns(Exception):  # noqa: N818 - no error: another way to watch
+    """The folder to follow holds several runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +53,12 @@ class WatchedLog:
     """A log, or a folder that contains or will contain one; each reading reads the whole log, as `analyze` does.
 
     `changed` is whether there is anything new since the last reading, `arrivals` counts how often something new was
-    found, and `former` is the content of a file that another one replaced, until `settle` is called.
+    found, and `former` is the content of a file that another one replaced, until `settle` is called. `given` are the
+    files of the run where somebody else searches the folder.
     """
 
-    def __init__(self, target: str | Path, request: Request) -> None:
+    def __init__(self, target: str | Path, request: Request, given: RunSource | None = None) -> None:
+        self.given = given
         self.target = Path(target)
         self.changed = False
         self.arrivals = 0
@@ -60,6 +68,8 @@ class WatchedLog:
         self._request = request
         self._source: RunSource | None = None
         self._states: dict[str, FileState] = {}
+        #: all files that were ever of the run
+        self._identities: set[tuple[int, int]] = set()
         #: content of the file at the last reading, the bytes before its end then with their offset, and the content
         #: of files before it that belong to the run
         self._last: Log | None = None
@@ -83,7 +93,11 @@ class WatchedLog:
         return self.changed and (grows or not self._restless or self._restless >= MOST_LOOKS)
 
     def look(self) -> list[Event]:
-        """Look at the files once without reading them; a file that cannot be read is an event."""
+        """Look at the files once without reading them; a file that cannot be read is an event.
+
+        Raises:
+            SeveralRuns: the folder holds several.
+        """
         try:
             self._stay()
             return self._search() + self._compare()
@@ -152,6 +166,9 @@ class WatchedLog:
 
     def _search(self) -> list[Event]:
         """Find the log; in a folder, look which files its run has by now."""
+        if self.given is not None:
+            self._source = self.given
+            return self._follow(self.given)
         folder = self.target.is_dir()
         if folder and self._pause > 0:
             self._pause -= 1
@@ -168,15 +185,30 @@ class WatchedLog:
         return self._once("file", f"{self.target}: {what}; waiting")
 
     def _in_folder(self) -> RunSource | None:
-        """Return the run of a folder: the followed one, else the first whose file was not just renamed."""
+        """Return the run of a folder: the followed one, else the first whose file was not just renamed.
+
+        Raises:
+            SeveralRuns: there are several.
+        """
         try:
             sources = [source for source in sources_in(self.target) if source.logs or source.perhaps or source.tensors]
         except DoctorError:
             return None
         ours = [source for source in sources if str(self.path) in source.logs + source.perhaps]
+        if self._are_several(sources, ours):
+            raise SeveralRuns
         gone = self._states.get(str(self.path)) if self.path is not None and not self.path.exists() else None
         others = (source for source in sources if gone is None or not _is(source.likeliest, gone))
         return ours[0] if ours else next(others, None)
+
+    def _are_several(self, sources: Sequence[RunSource], ours: Sequence[RunSource]) -> bool:
+        """Return whether there are several runs; once one is followed, one in another folder that it was not before."""
+        certain = [source for source in sources if not source.doubtful]
+        if self.path is None:
+            return len(certain) > 1
+        others = [source for source in certain if ours and source.home not in (None, ours[0].home)]
+        states = (_state_of(source.likeliest) for source in others)
+        return any(state is not None and state.identity not in self._identities for state in states)
 
     def _follow(self, source: RunSource) -> list[Event]:
         """Follow the likeliest file of a run, unless one of its files is followed already."""
@@ -205,6 +237,7 @@ class WatchedLog:
                 events += self._cut(path, before, state)
             fresh = fresh or before is not None or state.size > 0
             self._states[path] = state
+            self._identities.add(state.identity)
         self._restless = self._restless + 1 if fresh else 0
         self.changed, self.arrivals = self.changed or fresh, self.arrivals + fresh
         if self.path is not None and not self.path.exists():

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from ppo_doctor.model.words import Verdict
 
 #: file: what happened to the log; run: a run begins; cause: one is confirmed; cleared: a confirmed one is gone;
-#: verdict: it changed; silence: no new records, or records again; problem: what we could not do; end: why we stop.
-Kind = Literal["file", "run", "cause", "cleared", "verdict", "silence", "problem", "end"]
+#: finding: one of several runs has a new one without a confirmed cause; verdict: it changed; silence: no new records,
+#: or records again; problem: what we could not do; end: why we stop.
+Kind = Literal["file", "run", "cause", "cleared", "finding", "verdict", "silence", "problem", "end"]
 #: Updates over which a proven cause must go on leading before it is reported: an identity does not come and go, so this
 #: is for a log or a configuration that is half written when it is read.
 STEADY_PROOF = 1
@@ -36,6 +37,8 @@ STEADY = 3
 #: The last updates that are also judged by themselves, once the run has twice as many: a fault that began late has
 #: little weight in a long run. Of them only proofs count, because statistics of a part do not describe the run.
 RECENT = 40
+#: Columns for the name of a run before its events.
+NAME = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +51,12 @@ class Event:
     step: int | None = None
     severity: str | None = None
 
-    def line(self, time: str) -> str:
-        """Return the event as one line: time, step, kind, text."""
+    def line(self, time: str, run: str = "") -> str:
+        """Return the event as one line: time, step, kind, text; with the name of the run if there are several."""
         step = "-" if self.step is None else str(self.step)
         kind = f"{self.kind} {self.severity}" if self.severity else self.kind
-        return f"{time}  step {step:<8}  {plain(kind):<14}  {prose(self.text)}"
+        head = f"{time}  {prose(run):<{NAME}}" if run else time
+        return f"{head}  step {step:<8}  {plain(kind):<14}  {prose(self.text)}"
 
 
 @dataclass(slots=True)
@@ -77,11 +81,15 @@ class _Leader:
 class Monitor:
     """Follows the diagnoses of one run.
 
-    `confirmed` collects the causes that were confirmed since it was last emptied, with their diagnoses.
+    `confirmed` collects the causes that were confirmed since it was last emptied, with their diagnoses. With `findings`
+    those of at least medium severity are events too.
     """
 
-    def __init__(self, *, fail_on: str = NEVER) -> None:
+    def __init__(self, *, fail_on: str = NEVER, findings: bool = False) -> None:
         self.fail_on = fail_on
+        self._findings = findings
+        #: finding → the updates at which it was first seen, None once it was reported
+        self._found: dict[str, int | None] = {}
         self.diagnosis: Diagnosis | None = None
         self.run: Run | None = None
         #: summary of the last diagnosis
@@ -132,7 +140,7 @@ class Monitor:
             self._see(of_late, proven(of_late))
         for ago in sorted({leader.needs for leader in self._leaders.values() if leader.first == self.updates}):
             self._look_back(run, judge, before, ago)
-        return [*self._confirm(), *self._clear(), *self._judge(diagnosis)]
+        return [*self._confirm(), *self._clear(), *self._find(diagnosis), *self._judge(diagnosis)]
 
     def finish(self, run: Run, diagnosis: Diagnosis, judge: Callable[[Run], Diagnosis]) -> None:
         """Take the diagnosis of the finished log, and find the confirmed causes that only its last updates prove."""
@@ -182,6 +190,27 @@ class Monitor:
             del self._leaders[leader.cause.id]
         texts = [f"no longer what explains the run: {leader.cause.title}" for leader in gone if leader.reported]
         return [self._event("cleared", text) for text in texts]
+
+    def _find(self, diagnosis: Diagnosis) -> list[Event]:
+        """Return events for problems that have been there for some updates and have no confirmed cause."""
+        if not self._findings:
+            return []
+        grave = {
+            p.name: p for p in diagnosis.problems if p.verdict != "healthy" and p.severity.at_least(Severity.MEDIUM)
+        }
+        self._found = {name: self._found.get(name, self.updates) for name in grave}
+        told = {leader.cause.id for leader in self._leaders.values() if leader.reported}
+        events = []
+        for name, first in self._found.items():
+            problem = grave[name]
+            needs = STEADY_PROOF if problem.proven else STEADY_WITHOUT_PROOF
+            if first is None or self.updates - first < needs:
+                continue
+            self._found[name] = None
+            if told.isdisjoint(problem.causes):
+                since = "" if problem.since_step is None else f", since step {problem.since_step}"
+                events.append(self._event("finding", f"{problem.title}{since}", problem.severity))
+        return events
 
     def _judge(self, diagnosis: Diagnosis) -> list[Event]:
         if self._verdict_since is None or self._verdict_since[0] != diagnosis.verdict:

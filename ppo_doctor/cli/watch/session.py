@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from ppo_doctor.cli.watch.log import SeveralRuns
 from ppo_doctor.cli.watch.monitor import Event, Monitor, at_or_above, late_says
 from ppo_doctor.diagnosis.gate_result import NEVER, exit_code
 from ppo_doctor.model.errors import DoctorError, ExitCode, worst
@@ -66,6 +67,8 @@ class Options:
     interval: float = 10.0
     fail_on: str = NEVER
     until_idle: float | None = None
+    #: whether findings without a confirmed cause are events too
+    findings: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -118,33 +121,47 @@ class Session:
                 self._clock.sleep(min(LOOK, self._options.interval))
         except KeyboardInterrupt:
             # A signal that ends a job often ends its watcher too: the last verdict is on all that was written by then.
-            events = [*self._log.look(), Event(kind="end", text="stopped by hand")]
+            with suppress(SeveralRuns):
+                self._report(*self._log.look())
+            events = [Event(kind="end", text="stopped by hand")]
             with suppress(KeyboardInterrupt):  # nobody reads the output any more; the exit code still counts
                 self._report(*events)
-        failed = self._failing() is not None
+        failed = self.failing() is not None
         code = self.finish()
         return ExitCode.SICK if failed else code
 
     def step(self) -> None:
         """Look once, and judge if it is time for it."""
+        self.look()
+        if self.due:
+            self.judge()
+        self._screen.update(self.view)
+
+    def look(self) -> None:
+        """Look at the files without reading them."""
         now = self._clock.now()
         self._report(*self._log.look())
         if self._log.arrivals != self._arrivals:
             self._arrivals = self._log.arrivals
             self._report(*self._pulse.beat(now))
-        if self._log.ready and now >= self._next_judgement:
-            self._judge_now()
         self._report(*self._pulse.missed(now))
         self._report(*(self._hook.poll() if self._hook else ()))
         self.view.silent = self._pulse.silence(now)
-        self._screen.update(self.view)
+
+    @property
+    def due(self) -> bool:
+        """Return whether to judge now: there is something new, and the pause after the last judgement is over."""
+        return self._log.ready and self._clock.now() >= self._next_judgement
+
+    @property
+    def quiet(self) -> bool:
+        """Return whether nothing new has come for unusually long."""
+        return self._pulse.quiet
 
     def _over(self) -> bool:
         self.step()
-        failing = self._failing()
-        if failing is not None:
-            text = f"--fail-on {self._options.fail_on}: severity {failing.severity}, {failing.title}"
-            self._report(Event(kind="end", text=text))
+        if (failing := self.failing()) is not None:
+            self._report(failed(failing, self._options))
             return True
         limit, silence = self._options.until_idle, self._pulse.since(self._clock.now())
         if limit is not None and silence >= limit:
@@ -152,10 +169,12 @@ class Session:
             return True
         return False
 
-    def _failing(self) -> RankedCause | None:
+    def failing(self) -> RankedCause | None:
+        """Return the first confirmed cause that `--fail-on` acts on."""
         return next(filter(None, (monitor.failing for monitor in self._monitors.values())), None)
 
-    def _judge_now(self) -> None:
+    def judge(self) -> None:
+        """Read and judge the log; if nothing can be judged, an event says so after some times."""
         started = self._clock.now()
         try:
             self._judge_all()
@@ -212,7 +231,7 @@ class Session:
     def _take(self, number: int, run: Run) -> None:
         monitor = self._monitors.get(number)
         if monitor is None:
-            monitor = self._monitors[number] = Monitor(fail_on=self._options.fail_on)
+            monitor = self._monitors[number] = self._monitor()
             self._report(_begins(run, number))
         self._report(*monitor.take(run, self._judge(run), self._judge))
         self.view.monitor = monitor
@@ -220,6 +239,9 @@ class Session:
         for diagnosis, cause in confirmed:
             if self._hook is not None:
                 self._hook.start(diagnosis, cause, _last_step(run))
+
+    def _monitor(self) -> Monitor:
+        return Monitor(fail_on=self._options.fail_on, findings=self._options.findings)
 
     def finish(self) -> ExitCode:
         """Judge the log as it is now, including its last line, report it, and return the exit code of `analyze`."""
@@ -236,7 +258,7 @@ class Session:
 
     def _close(self, number: int, run: Run) -> ExitCode:
         diagnosis = self._judge(run)
-        monitor = self._monitors.setdefault(number, Monitor(fail_on=self._options.fail_on))
+        monitor = self._monitors.setdefault(number, self._monitor())
         monitor.finish(run, diagnosis, self._judge)
         self.view.monitor = monitor
         words = "".join(f" But {late_says(cause)}" for cause in monitor.late)
@@ -270,6 +292,11 @@ class Pulse:
             return []
         return [Event(kind="silence", text=f"something new again, after {duration(silence)}")]
 
+    @property
+    def quiet(self) -> bool:
+        """Return whether the absence of new records was reported, and none has come since."""
+        return bool(self._reported)
+
     def missed(self, now: float) -> list[Event]:
         """Return an event if no records have come for unusually long, and each time that this has doubled."""
         silence = self.silence(now)
@@ -290,6 +317,11 @@ class Pulse:
         if not self._gaps:
             return SILENT_AT_FIRST
         return max(SILENT, SILENT_GAPS * sorted(self._gaps)[len(self._gaps) // 2])
+
+
+def failed(cause: RankedCause, options: Options) -> Event:
+    """Return the event that a cause ends the watching."""
+    return Event(kind="end", text=f"--fail-on {options.fail_on}: severity {cause.severity}, {cause.title}")
 
 
 def duration(seconds: float) -> str:
