@@ -72,7 +72,7 @@ def fleet(
         reports = reports.resolve()  # workers may be in another folder
         reports.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="ppo-doctor-") as temporary:
-        from ppo_doctor.fleets.frame import engine_named
+        from ppo_doctor.fleets.engines import engine_named
         from ppo_doctor.fleets.run import judge_fleet
         from ppo_doctor.fleets.summary import COLUMNS, summarize
         from ppo_doctor.fleets.table import Table

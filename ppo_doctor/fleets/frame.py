@@ -9,13 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.checks.rulepack import load_pack
-from ppo_doctor.fleets.engines import Engine, LocalEngine
+from ppo_doctor.fleets.engines import engine_named
 from ppo_doctor.fleets.row import Row, failed
 from ppo_doctor.fleets.run import Progress, judge_fleet, units_of
 from ppo_doctor.fleets.table import Table, table_of
 from ppo_doctor.fleets.unit import Unit
 from ppo_doctor.fleets.work import Judge
-from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.request import Request
 from ppo_doctor.trainers.configuration import flatten
 
@@ -42,21 +41,6 @@ def frame(
         if done.errors:
             raise done.errors[0]
         return table.to_frame()
-
-
-def engine_named(name: str, address: str | None, jobs: int | None) -> Engine:
-    """Return an engine by its name.
-
-    Raises:
-        DoctorError: there is no such engine, or it cannot be used (exit code 2).
-    """
-    if name == "ray":
-        from ppo_doctor.fleets.ray_engine import RayEngine
-
-        return RayEngine(address, jobs)
-    if name != "local":
-        raise DoctorError(f"no such engine: {name}", hint="local, ray", code=ExitCode.USAGE)
-    return LocalEngine(jobs)
 
 
 def batch(given: Mapping[str, Any], column: str) -> pa.Table:
