@@ -113,7 +113,7 @@ def _in_processes(sources: Sequence[RunSource], request: Request, pack: Pack, pr
     act, most = partial(_attempted, request, pack), AHEAD * processes
     results = in_processes(enumerate(sources), act, processes, shard=1, has_room=lambda: len(done) < most)
     with closing(results):
-        for number, source in enumerate(sources):
+        for number in range(len(sources)):
             while number not in done:
                 (at, found), result = next(results)
                 lost = DoctorError(f"{found.log}: {ENDED}", hint="try --jobs 1", code=ExitCode.BUG)

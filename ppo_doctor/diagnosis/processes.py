@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -51,7 +51,7 @@ def in_processes(
     *,
     shard: int = SHARD,
     has_room: Callable[[], bool] = lambda: True,
-) -> Iterator[tuple[T, R | None]]:
+) -> Generator[tuple[T, R | None], None, None]:
     """Yield each item with what `act` returns of it in a spawned process, those first that are done first.
 
     It is None of an item whose process has ended three times; a process that ends is replaced. `act` raises nothing.

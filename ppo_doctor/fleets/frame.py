@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.fleets.engines import engine_named
+from ppo_doctor.fleets.folders import temporary
 from ppo_doctor.fleets.row import Row, failed
 from ppo_doctor.fleets.run import Progress, judge_fleet, units_of
 from ppo_doctor.fleets.table import Table, table_of
@@ -19,6 +18,8 @@ from ppo_doctor.model.request import Request
 from ppo_doctor.trainers.configuration import flatten
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
     import pyarrow as pa
 
@@ -35,8 +36,8 @@ def frame(
 ) -> pd.DataFrame:
     """Judge a fleet and return its table; see `ppo_doctor.fleet`."""
     request = Request(settings=flatten(settings or {}), framework=framework)
-    with TemporaryDirectory(prefix="ppo-doctor-") as temporary:
-        table = Table(out or Path(temporary) / "runs.parquet")
+    with temporary() as folder:
+        table = Table(out or folder / "runs.parquet")
         done = judge_fleet(sources, request, load_pack(), engine_named(engine, address, jobs), table)
         if done.errors:
             raise done.errors[0]

@@ -14,10 +14,10 @@ from functools import partial
 from glob import has_magic
 from itertools import chain, islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from ppo_doctor import __version__
+from ppo_doctor.fleets.folders import temporary
 from ppo_doctor.fleets.unit import Unit
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.runs.discover import MOST_LOOKED_INTO
@@ -178,16 +178,16 @@ def fetched(unit: Unit) -> Iterator[Path]:
         text = f"{unit.key}: {unit.size >> 20:,} MiB are not fetched, the bound is {MOST_BYTES >> 20:,} MiB"
         raise DoctorError(text, hint="copy it to a disk and name its folder")
     storage, root = _storage(unit.url)
-    with TemporaryDirectory(prefix="ppo-doctor-") as temporary:
+    with temporary() as folder:
         for path in unit.files:
-            target = Path(temporary) / path
+            target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
             source = f"{root.rstrip('/')}/{path}"
             try:
                 _tried(lambda source=source, target=target: storage.get_file(source, str(target)))  # type: ignore[misc]
             except Exception as error:
                 raise StorageError(f"{unit.url}/{path} cannot be read: {_reason(error)}") from error
-        yield Path(temporary)
+        yield folder
 
 
 class StorageError(DoctorError):
