@@ -92,7 +92,7 @@ def _lock_of(folder: Path) -> int | None:
 
 
 def _lock(file: int) -> None:
-    """Lock an open file until it is closed, which the end of the process does; BlockingIOError if another one has it."""
+    """Lock an open file until it is closed or the process ends; BlockingIOError if another one has locked it."""
     if sys.platform == "win32":
         import msvcrt
 
