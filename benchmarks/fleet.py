@@ -55,7 +55,7 @@ class Ready:
 def fleet(source: Path, table: Path, engine: str) -> Cost:
     """Judge a fleet in this process with an engine."""
     from ppo_doctor.checks.rulepack import load_pack
-    from ppo_doctor.fleets.frame import engine_named
+    from ppo_doctor.fleets.engines import engine_named
     from ppo_doctor.fleets.run import judge_fleet
     from ppo_doctor.fleets.table import Table
     from ppo_doctor.model.request import Request

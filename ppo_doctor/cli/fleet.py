@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -71,13 +70,14 @@ def fleet(
     if reports is not None:
         reports = reports.resolve()  # workers may be in another folder
         reports.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix="ppo-doctor-") as temporary:
-        from ppo_doctor.fleets.frame import engine_named
-        from ppo_doctor.fleets.run import judge_fleet
-        from ppo_doctor.fleets.summary import COLUMNS, summarize
-        from ppo_doctor.fleets.table import Table
+    from ppo_doctor.fleets.engines import engine_named
+    from ppo_doctor.fleets.folders import temporary
+    from ppo_doctor.fleets.run import judge_fleet
+    from ppo_doctor.fleets.summary import COLUMNS, summarize
+    from ppo_doctor.fleets.table import Table
 
-        table = Table(out or Path(temporary) / "runs.parquet")
+    with temporary() as folder:
+        table = Table(out or folder / "runs.parquet")
         telling = _Telling()
         chosen = engine_named(engine, ray_address, jobs)
         done = judge_fleet(sources, request, pack, chosen, table, telling, reports=reports)

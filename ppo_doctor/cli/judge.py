@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import islice
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING
@@ -16,8 +14,6 @@ from ppo_doctor.cli.output import print_error, working_folder_exists
 from ppo_doctor.model.errors import DoctorError, ExitCode, worst
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ProcessPoolExecutor
-
     from rich.progress import Progress
 
     from ppo_doctor.checks.rulepack import Pack
@@ -64,7 +60,7 @@ def judge_runs(
     alone = len(sources) == 1 and not errors
     not_runs: list[str] = []
     count = 0
-    processes = process_count(sources, jobs)
+    processes = 1 if request.debug else process_count(sources, jobs)  # a traceback is that of this process
     attempts = (
         _in_processes(sources, request, pack, processes)
         if processes > 1
@@ -100,73 +96,35 @@ def process_count(sources: Sequence[RunSource], jobs: int | None) -> int:
     if any(source.log == "-" for source in sources) or len(sources) < 2 or not working_folder_exists():
         return 1
     if jobs is None:
+        from ppo_doctor.diagnosis.processes import processors
+
         sizes = (Path(log).stat().st_size for source in sources for log in source.logs if Path(log).is_file())
         worth = PER_RUN * len(sources) + PER_BYTE * sum(sizes) > WORTH_PROCESSES
         jobs = processors() if worth else 1
     return max(1, min(jobs, len(sources), MOST_JOBS))
 
 
-def processors() -> int:
-    """Return the number of processors that this process may use, fewer than all in a container."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
-
-
 def _in_processes(sources: Sequence[RunSource], request: Request, pack: Pack, processes: int) -> Iterator[Attempt]:
-    """Judge in spawned processes, so that no lock or thread of this one is copied into them."""
-    from concurrent.futures import ProcessPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
-    from multiprocessing import get_context
-
+    """Yield the attempts in the order of the sources, though processes end them in any order."""
     from ppo_doctor.diagnosis.attempt import Attempt
+    from ppo_doctor.diagnosis.processes import ENDED, in_processes
 
-    further = iter(sources)
-    waiting: deque[tuple[RunSource, Future[Attempt]]] = deque()
-    with ProcessPoolExecutor(
-        processes, mp_context=get_context("spawn"), initializer=_begin, initargs=(request, pack)
-    ) as pool:
-        while True:
-            waiting.extend(
-                (source, _submit(pool, source)) for source in islice(further, AHEAD * processes - len(waiting))
-            )
-            if not waiting:
-                return
-            source, future = waiting.popleft()
-            try:
-                yield future.result()
-            except BrokenProcessPool:
-                text = f"{source.named(source.log)}: the process that judged it ended, perhaps for want of memory"
-                yield Attempt(errors=[DoctorError(text, hint="try --jobs 1", code=ExitCode.BUG)])
+    done: dict[int, Attempt] = {}
+    act, most = partial(_attempted, request, pack), AHEAD * processes
+    results = in_processes(enumerate(sources), act, processes, shard=1, has_room=lambda: len(done) < most)
+    with closing(results):
+        for number in range(len(sources)):
+            while number not in done:
+                (at, found), result = next(results)
+                lost = DoctorError(f"{found.named(found.log)}: {ENDED}", hint="try --jobs 1", code=ExitCode.BUG)
+                done[at] = result if result is not None else Attempt(errors=[lost])
+            yield done.pop(number)
 
 
-def _submit(pool: ProcessPoolExecutor, source: RunSource) -> Future[Attempt]:
-    """Submit a run to a pool; if its processes have ended, return a future with that error."""
-    from concurrent.futures import Future
-    from concurrent.futures.process import BrokenProcessPool
-
-    try:
-        return pool.submit(_in_process, source)
-    except BrokenProcessPool as error:
-        broken: Future[Attempt] = Future()
-        broken.set_exception(error)
-        return broken
-
-
-#: The function with which a process judges, set once when it starts.
-_judge_here: Callable[[RunSource], Attempt] | None = None
-
-
-def _begin(request: Request, pack: Pack) -> None:
-    global _judge_here  # noqa: PLW0603 - a process gets its rules once, not with every run
+def _attempted(request: Request, pack: Pack, numbered: tuple[int, RunSource]) -> Attempt:
     from ppo_doctor.diagnosis.attempt import attempt
 
-    _judge_here = lambda source: attempt(source, request, pack)  # noqa: E731
-
-
-def _in_process(source: RunSource) -> Attempt:
-    if _judge_here is None:
-        raise RuntimeError("a process was given work before its rules")
-    return _judge_here(source)
+    return attempt(numbered[1], request, pack)
 
 
 @contextmanager

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.checks.rulepack import load_pack
-from ppo_doctor.fleets.engines import Engine, LocalEngine
+from ppo_doctor.fleets.engines import engine_named
+from ppo_doctor.fleets.folders import temporary
 from ppo_doctor.fleets.row import Row, failed
 from ppo_doctor.fleets.run import Progress, judge_fleet, units_of
 from ppo_doctor.fleets.table import Table, table_of
 from ppo_doctor.fleets.unit import Unit
 from ppo_doctor.fleets.work import Judge
-from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.request import Request
 from ppo_doctor.trainers.configuration import flatten
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
     import pyarrow as pa
 
@@ -36,27 +36,12 @@ def frame(
 ) -> pd.DataFrame:
     """Judge a fleet and return its table; see `ppo_doctor.fleet`."""
     request = Request(settings=flatten(settings or {}), framework=framework)
-    with TemporaryDirectory(prefix="ppo-doctor-") as temporary:
-        table = Table(out or Path(temporary) / "runs.parquet")
+    with temporary() as folder:
+        table = Table(out or folder / "runs.parquet")
         done = judge_fleet(sources, request, load_pack(), engine_named(engine, address, jobs), table)
         if done.errors:
             raise done.errors[0]
         return table.to_frame()
-
-
-def engine_named(name: str, address: str | None, jobs: int | None) -> Engine:
-    """Return an engine by its name.
-
-    Raises:
-        DoctorError: there is no such engine, or it cannot be used (exit code 2).
-    """
-    if name == "ray":
-        from ppo_doctor.fleets.ray_engine import RayEngine
-
-        return RayEngine(address, jobs)
-    if name != "local":
-        raise DoctorError(f"no such engine: {name}", hint="local, ray", code=ExitCode.USAGE)
-    return LocalEngine(jobs)
 
 
 def batch(given: Mapping[str, Any], column: str) -> pa.Table:

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ppo_doctor import __version__
-from ppo_doctor.fleets.engines import ENDED, SHARD, TRIES
+from ppo_doctor.diagnosis.processes import ENDED, SHARD, TRIES
 from ppo_doctor.fleets.row import Row, failed
 from ppo_doctor.model.errors import DoctorError, ExitCode
 

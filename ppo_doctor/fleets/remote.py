@@ -12,14 +12,16 @@ from datetime import datetime
 from functools import partial
 from glob import has_magic
 from importlib import import_module
-from itertools import chain, islice
+from inspect import signature
+from itertools import chain, groupby, islice
+from os.path import commonprefix
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ppo_doctor import __version__
 from ppo_doctor.diagnosis.analyze import only_of, runs_of
+from ppo_doctor.fleets.folders import temporary
 from ppo_doctor.fleets.unit import StorageError, Unit
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.runs.discover import MOST_LOOKED_INTO, sources_if_any
@@ -53,7 +55,7 @@ SERVICES = {
 }
 #: Protocol → the extra that brings its client.
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
-#: Folders below a URL up to which each is listed by itself, so that not everything is held at once.
+#: Runs whose files are listed at once, about.
 MOST_PARTS = 1000
 #: Files that a run is read from, apart from its last saved model; checkpoints are not fetched.
 READ: tuple[Role, ...] = ("log", "events", "wandb", "database", "text", "console", "table", "config")
@@ -124,31 +126,75 @@ def _of_no_layout(url: str, places: Sequence[_Place]) -> Iterator[Unit]:
 
 
 def _trees(place: _Place) -> Iterator[tuple[Folder, dict[str, Stored]]]:
-    """Yield the listing of a place, as folders and by path; of one with few folders that hold runs, folder by folder.
-
-    A listing of everything takes the fewest requests, and some kB of memory for each run.
-    """
-    for part, above in _parts(place) if place.path == place.base else [(place.path, {})]:
-        files = above | _stored_in(place, part)
+    """Yield the listing of a place piece by piece, as folders and by path."""
+    whole = iter([_stored_in(place, place.path)]) if place.path != place.base else _listings(place, place.path, {})
+    for files in whole:
         yield _tree(files), files
 
 
-def _stored_in(place: _Place, part: str) -> dict[str, Stored]:
+def _stored_in(place: _Place, part: str, **only: str) -> dict[str, Stored]:
     """Return the files below a part of a place, by their paths below the place."""
-    found = _listed(place.url, partial(place.storage.find, part, detail=True))
+    found = _listed(place.url, partial(place.storage.find, part, detail=True, **only))
     return {path[len(place.base) :].lstrip("/"): _stored(each) for path, each in found.items()}
 
 
-def _parts(place: _Place) -> list[tuple[str, dict[str, Stored]]]:
-    """Return the paths to list, and for each the configurations above it."""
-    listed = _listed(place.url, partial(place.storage.ls, place.path, detail=True))
-    names = {Path(each["name"]).name: each for each in listed}
-    folders = [Path(name) for name, each in names.items() if each["type"] == "directory" and is_searched(name)]
-    tree = _tree(name for name, each in names.items() if each["type"] != "directory")
-    if not 1 < len(folders) <= MOST_PARTS or own_of(tree, ()) is not None or not holds_others(tree, folders):
-        return [(place.path, {})]
-    above = {path.name: _stored(names[path.name]) for path in tree.of("config")}
-    return [(names[folder.name]["name"], above) for folder in folders]
+def _listings(place: _Place, path: str, above: Mapping[str, Stored]) -> Iterator[dict[str, Stored]]:
+    """Yield the files below a folder with the configurations above them, of a bounded number of runs at a time.
+
+    How many runs a folder holds is estimated by the first one in it. Where folders hold few, a storage that finds by
+    the beginning of a name is asked for many at once, which takes the fewest requests.
+    """
+    level = _level(place, path)
+    if level is None:
+        yield {**above, **_stored_in(place, path)}
+        return
+    names, above = level[0], {**above, **level[1]}
+    most = MOST_PARTS // _estimated(place, _joined(path, names[0]))
+    finds_by_name = "prefix" in signature(getattr(place.storage, "_find", place.storage.find)).parameters
+    for group in _groups(names, most if finds_by_name else 1):
+        if len(group) > 1:
+            start, inside = len(path) - len(place.base), set(group)
+            found = _stored_in(place, path, prefix=commonprefix(group))
+            kept = {p: each for p, each in found.items() if p[start:].lstrip("/").partition("/")[0] in inside}
+            yield {**above, **kept}
+        elif most:
+            yield {**above, **_stored_in(place, _joined(path, group[0]))}
+        else:
+            yield from _listings(place, _joined(path, group[0]), above)
+
+
+def _level(place: _Place, path: str) -> tuple[list[str], dict[str, Stored]] | None:
+    """Return the names of the folders in a folder, and its configurations; None if these are not runs of their own."""
+    listed = _listed(place.url, partial(place.storage.ls, path, detail=True))
+    held = {Path(each["name"]).name: each for each in listed if each["name"].strip("/") != path.strip("/")}
+    tree = _tree(name for name, each in held.items() if each["type"] != "directory")
+    folders = (name for name, each in held.items() if each["type"] == "directory")
+    tree.folders = [Folder(path=_NOWHERE / name) for name in sorted(folders) if is_searched(name)]
+    below = [child.path for child in tree.folders]
+    if own_of(tree, ()) is not None or _is_named_as_by_mlflow(tree) or not holds_others(tree, below):
+        return None
+    start = path[len(place.base) :].lstrip("/")
+    return [each.name for each in below], {_joined(start, p.name): _stored(held[p.name]) for p in tree.of("config")}
+
+
+def _estimated(place: _Place, path: str) -> int:
+    """Return how many runs a folder holds if all folders in it are as the first one."""
+    level = _level(place, path)
+    return 1 if level is None else len(level[0]) * _estimated(place, _joined(path, level[0][0]))
+
+
+def _groups(names: list[str], most: int) -> Iterator[list[str]]:
+    """Yield sorted names in groups, if possible of at most so many, whose common beginning no other name has."""
+    if len(names) <= max(most, 1):
+        yield names
+        return
+    at = len(commonprefix([names[0], names[-1]]))
+    for _, group in groupby(names, lambda name: name[at : at + 1]):
+        yield from _groups(list(group), most)
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name
 
 
 def _listed(url: str, action: Callable[[], _T]) -> _T:
@@ -220,14 +266,14 @@ def fetched(unit: Unit) -> Iterator[list[RunSource]]:
         text = f"{unit.key}: {_mib(unit.size)} are not fetched, the bound is {_mib(MOST_BYTES)}"
         raise DoctorError(text, hint="copy it to a disk and name its folder")
     service = _service(unit.url)
-    with TemporaryDirectory(prefix="ppo-doctor-") as temporary:
+    with temporary() as folder:
         if service is not None:
-            file, remarks = service.fetch(unit.url, Path(temporary), MOST_BYTES)
+            file, remarks = service.fetch(unit.url, folder, MOST_BYTES)
             yield [RunSource(logs=(str(file),), remarks=remarks, fetched=((str(file), unit.url),))]
             return
-        _fetch(unit, Path(temporary))
-        found = sources_if_any(Path(temporary), Walker())
-        yield [replace(source, fetched=((temporary, unit.url),)) for source in found]
+        _fetch(unit, folder)
+        found = sources_if_any(folder, Walker())
+        yield [replace(source, fetched=((str(folder), unit.url),)) for source in found]
 
 
 def _fetch(unit: Unit, folder: Path) -> None:

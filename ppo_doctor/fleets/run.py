@@ -9,6 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ppo_doctor.fleets.folders import remove_left
 from ppo_doctor.fleets.remote import units_at
 from ppo_doctor.fleets.unit import Unit, unit_of
 from ppo_doctor.fleets.work import MOST_SECONDS, Judge
@@ -57,26 +58,29 @@ def judge_fleet(
     that is judged is written into the folder `reports`.
 
     Raises:
-        DoctorError: there is no run in any source, or the table cannot be read (exit code 2 or 3).
+        DoctorError: there is no run in any source, or the table cannot be read or written (exit code 2 or 3).
     """
     done = Progress()
-    units = _new(sources, _options(request, pack), table.known(), done)
-    try:
-        for _, rows in engine.map(units, Judge(request, pack, seconds, reports)):
-            table.add(rows)
-            done.rows.update(row.status for row in rows)
-            done.empty += not rows
-            tell(done)
-    finally:
-        table.flush()
-    if not done.rows and not done.unchanged:
-        raise done.errors[0] if done.errors else DoctorError("there is no run in these sources")
-    table.finish()
+    with table.written():
+        units = _new(sources, _options(request, pack), table, done)
+        try:
+            for unit, rows in engine.map(units, Judge(request, pack, seconds, reports)):
+                table.add(rows, unit)
+                done.rows.update(row.status for row in rows)
+                done.empty += not rows
+                tell(done)
+        finally:
+            table.flush()
+            remove_left()
+        if not done.rows and not done.unchanged:
+            raise done.errors[0] if done.errors else DoctorError("there is no run in these sources")
+        table.finish()
     return done
 
 
-def _new(sources: Sequence[str], options: str, known: frozenset[str], done: Progress) -> Iterator[Unit]:
-    """Yield the units of sources, each once, that are not known."""
+def _new(sources: Sequence[str], options: str, table: Table, done: Progress) -> Iterator[Unit]:
+    """Yield the units of sources, each once, that the table does not know."""
+    known, empty = table.known(), table.empty()
     seen: set[str] = set()
     for found in units_of(sources, done):
         unit = replace(found, fingerprint=blake2b(f"{options}{found.fingerprint}".encode(), digest_size=16).hexdigest())
@@ -85,6 +89,8 @@ def _new(sources: Sequence[str], options: str, known: frozenset[str], done: Prog
         seen.add(unit.fingerprint)
         if unit.fingerprint in known:
             done.unchanged += 1
+        elif unit.fingerprint in empty:
+            done.empty += 1
         else:
             yield unit
 

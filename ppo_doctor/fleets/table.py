@@ -5,22 +5,31 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
+from ppo_doctor.fleets.folders import owned
 from ppo_doctor.fleets.row import Row
 from ppo_doctor.model.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+    from ppo_doctor.fleets.unit import Unit
 
 #: Rows of a part, and seconds after which a smaller one is written, so that a kill loses little.
 ROWS, SECONDS = 1000, 20.0
 #: Rows that are read at a time.
 BATCH = 1000
+#: What the head of a file names the units by that turned out to hold no run.
+EMPTY = b"ppo-doctor: without a run"
 
 
 class Table:
@@ -31,8 +40,27 @@ class Table:
         self.path = path
         self._parts = path.with_name(f"{path.name}.parts")
         self._rows: list[Row] = []
+        self._empty: dict[str, str] = {}
         self._written = time.monotonic()
-        self._next = 1 + max((int(each.stem.rpartition("-")[2]) for each in self._part_files()), default=0)
+
+    @contextmanager
+    def written(self) -> Iterator[None]:
+        """Let no other call write the table until the block ends.
+
+        Raises:
+            DoctorError: another call writes it, or its folder cannot be written (exit code 2).
+        """
+        hint = "name another file with --out"
+        with ExitStack() as held:
+            try:
+                held.enter_context(owned(self._parts))
+            except BlockingIOError as error:
+                text = f"{self.path} is being written by another call"
+                raise DoctorError(text, hint=f"wait for its end, or {hint}", code=ExitCode.USAGE) from error
+            except OSError as error:
+                text = f"{self.path}: cannot write: {error.strerror}"
+                raise DoctorError(text, hint=hint, code=ExitCode.USAGE) from error
+            yield
 
     @property
     def has_parts(self) -> bool:
@@ -51,9 +79,16 @@ class Table:
                 (found.discard if again else found.add)(fingerprint)
         return frozenset(found)
 
-    def add(self, rows: Iterable[Row]) -> None:
-        """Add the rows of one unit; they are written with those of others."""
+    def empty(self) -> frozenset[str]:
+        """Return the fingerprints of the units that turned out to hold no run."""
+        return frozenset(self._known_as_empty().values())
+
+    def add(self, rows: Iterable[Row], unit: Unit | None = None) -> None:
+        """Add the rows of one unit; they are written with those of others. A unit without rows is remembered."""
+        before = len(self._rows)
         self._rows += rows
+        if unit is not None and len(self._rows) == before:
+            self._empty[_short(unit.key).hex()] = unit.fingerprint
         if len(self._rows) >= ROWS or (self._rows and time.monotonic() - self._written > SECONDS):
             self.flush()
 
@@ -63,13 +98,15 @@ class Table:
         The rows of a unit are together in one part.
         """
         self.flush()
-        if not self._part_files() and self.path.exists():
+        if not self._part_files() and not self._empty and self.path.exists():
             return
         latest = {_short(key): file for file, batch in self._numbered(["key"]) for key in batch["key"].to_pylist()}
-        self._write(self.path, (_of_file(batch, file, latest) for file, batch in self._numbered(None)))
+        batches = (_of_file(batch, file, latest) for file, batch in self._numbered(None))
+        self._write(self.path, batches, self._known_as_empty() | self._empty)
         for each in (*self._part_files(), *self._parts.glob(".part-*"), *self.path.parent.glob(f".{self.path.name}.*")):
             each.unlink()  # the last ones are what a call that was killed had not finished
-        if self._parts.exists():
+        self._empty = {}
+        with suppress(OSError):  # it is not there, or is that of a call which removes it
             self._parts.rmdir()
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
@@ -92,37 +129,49 @@ class Table:
 
     def _numbered(self, columns: Sequence[str] | None) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the batches of the file and then of the parts, in the order in which they were written."""
+        for number, file in enumerate(self._files()):
+            for batch in file.iter_batches(BATCH, columns=columns):
+                yield number, batch
+
+    def _files(self) -> Iterator[ParquetFile]:
         from pyarrow.parquet import ParquetFile
 
-        for number, path in enumerate(([self.path] if self.path.exists() else []) + self._part_files()):
+        for path in ([self.path] if self.path.exists() else []) + self._part_files():
             try:
                 with ParquetFile(path) as file:
                     if not set(schema().names) <= set(file.schema_arrow.names):
                         raise ValueError("columns of a fleet's table are missing")  # noqa: TRY301
-                    for batch in file.iter_batches(BATCH, columns=columns):
-                        yield number, _typed(batch)
+                    yield file
             except (OSError, ValueError, NotImplementedError) as error:
                 hint = "name another file with --out"
                 text = f"{path} is no table of a fleet: {error}"
                 raise DoctorError(text, hint=hint, code=ExitCode.USAGE) from error
 
+    def _known_as_empty(self) -> dict[str, str]:
+        """Return the fingerprint of each unit without a run by its key in short, as the heads of the files have it."""
+        found: dict[str, str] = {}
+        for file in self._files():
+            found |= orjson.loads((file.schema_arrow.metadata or {}).get(EMPTY, b"{}"))
+        return found
+
     def flush(self) -> None:
         """Write the rows that were added since the last part as another one."""
         if self._rows:
             self._parts.mkdir(parents=True, exist_ok=True)
+            last = max((int(each.stem.rpartition("-")[2]) for each in self._part_files()), default=0)
             rows = table_of(self._rows)
-            self._write(self._parts / f"part-{self._next:08d}.parquet", rows.to_batches())
-            self._next += 1
+            self._write(self._parts / f"part-{last + 1:08d}.parquet", rows.to_batches(), self._empty)
             self._rows = []
         self._written = time.monotonic()
 
     @staticmethod
-    def _write(path: Path, batches: Iterable[pa.RecordBatch]) -> None:
+    def _write(path: Path, batches: Iterable[pa.RecordBatch], empty: Mapping[str, str]) -> None:
         """Write a file whole, then put it in its place."""
         from pyarrow.parquet import ParquetWriter
 
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        with ParquetWriter(unfinished, schema(), compression="zstd") as writer:
+        head = schema().with_metadata({EMPTY: orjson.dumps(empty)})
+        with ParquetWriter(unfinished, head, compression="zstd") as writer:
             for batch in batches:
                 writer.write_batch(batch)
         unfinished.replace(path)

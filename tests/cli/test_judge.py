@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
+from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli import judge
 from ppo_doctor.cli.judge import progress
 from ppo_doctor.diagnosis.analyze import runs_of
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.request import Request
 from ppo_doctor.runs.discover import gather
+from tests.fleets.deadly import Unreadable
 from tests.runs.folders import as_csv, as_events, as_jsonl, events_name, sb3_rows, write
 
 
@@ -169,22 +172,21 @@ def test_a_bug_in_one_run_stops_no_other(tmp_path, cli, monkeypatch):
     assert "made to fail" in outcome.err
 
 
-def test_a_process_that_dies_is_told_for_its_runs(tmp_path, monkeypatch):
-    from concurrent.futures import ProcessPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
+def test_a_run_that_ends_its_process_is_told_and_stops_no_other(tmp_path, capsys):
+    write(tmp_path, {f"r{i}/progress.csv": as_csv(sb3_rows(seed=i)) for i in range(4)})
+    sources, _ = gather([str(tmp_path)])
+    sources[1] = replace(sources[1], tensors=(Unreadable(),))
+    found = [run.id for run, _ in judge.judge_runs(sources, [], Request(), load_pack(), jobs=2)]
+    assert found == [str(tmp_path / f"r{i}/progress.csv") for i in (0, 2, 3)]
+    assert f"{tmp_path}/r1/progress.csv: the process that judged it ended" in capsys.readouterr().err
 
-    class Dying(ProcessPoolExecutor):
-        def submit(self, *_arguments, **_more):
-            future = super().submit(len, ())
-            future.result()
-            future._exception = BrokenProcessPool("killed")
-            return future
 
-    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", Dying)
-    sources, _ = gather([str(write(tmp_path, {f"r{i}/progress.csv": as_csv(sb3_rows(seed=i)) for i in range(2)}))])
-    with pytest.raises(DoctorError) as caught:
-        list(judge.judge_runs(sources, [], None, None, jobs=2))
-    assert caught.value.code == ExitCode.BUG
+def test_results_wait_for_a_slow_first_one_but_only_so_many(monkeypatch, tmp_path):
+    monkeypatch.setattr(judge, "AHEAD", 1)
+    write(tmp_path, {f"r{i}/progress.csv": as_csv(sb3_rows(2000 if i == 0 else 10, seed=i)) for i in range(9)})
+    sources, _ = gather([str(tmp_path)])
+    found = [run.id for run, _ in judge.judge_runs(sources, [], Request(), load_pack(), jobs=2)]
+    assert found == [str(tmp_path / f"r{i}/progress.csv") for i in range(9)]
 
 
 def test_processes_are_used_where_they_pay(tmp_path):

@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from ppo_doctor.fleets.engines import ENDED, LocalEngine
+from ppo_doctor.diagnosis.processes import ENDED
+from ppo_doctor.fleets.engines import LocalEngine
 from ppo_doctor.model.errors import DoctorError
 from tests.fleets.deadly import Unreadable, judge, unit
 

@@ -9,7 +9,8 @@ from threading import Thread
 
 import pytest
 
-from ppo_doctor.fleets.engines import ENDED, LocalEngine
+from ppo_doctor.diagnosis.processes import ENDED
+from ppo_doctor.fleets.engines import LocalEngine
 from ppo_doctor.fleets.ray_engine import RayEngine
 from ppo_doctor.model.errors import DoctorError
 from tests.fleets.deadly import judge, unit

@@ -82,6 +82,8 @@ def test_an_unknown_protocol_and_a_client_that_lacks_are_usage_errors(monkeypatc
         list(units_at("nonsense://x/y"))
     assert unknown.value.code == 2
     monkeypatch.setitem(sys.modules, "s3fs", None)
+    known = sys.modules["fsspec.registry"]._registry
+    monkeypatch.delitem(known, "s3", raising=False)  # as in a process that has not used it
     with pytest.raises(DoctorError) as lacking:
         list(units_at("s3://bucket/runs"))
     assert (lacking.value.hint, lacking.value.code) == ("pip install 'ppo-doctor[s3]'", 2)
@@ -172,19 +174,68 @@ def test_checkpoints_are_not_fetched(memory):
     assert not Path(source.log).exists()
 
 
-def test_of_few_folders_each_is_listed_by_itself(tmp_path, memory, monkeypatch):
-    many(tmp_path / "runs", 12)
-    files = {
-        str(p.relative_to(tmp_path / "runs")): p.read_bytes() for p in (tmp_path / "runs").rglob("*") if p.is_file()
-    }
-    url = memory({**files, "config.yaml": "n_epochs: 3\n"})
-    most = []
-    storage = type(fsspec.filesystem("memory"))
-    find = storage.find
-    monkeypatch.setattr(storage, "find", lambda *a, **k: most.append(len(found := find(*a, **k))) or found)
-    keys = {unit.key: unit for unit in units_at(url)}
-    assert len(keys) == 12
-    assert len(most) == 6
-    assert all("config.yaml" in unit.files for unit in keys.values())
-    monkeypatch.setattr(remote, "MOST_PARTS", 0)
-    assert {unit.key: unit.fingerprint for unit in units_at(url)} == {key: u.fingerprint for key, u in keys.items()}
+def copied(folder):
+    """Return the files below a folder by their paths."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class ByName:
+    """Lets the memory file system find by the beginning of names, as the clients of S3 and of Google do; counts both."""
+
+    def __init__(self, monkeypatch, *, by_name):
+        self.found, self.listed = [], 0
+        storage = type(fsspec.filesystem("memory"))
+        find, ls = storage.find, storage.ls
+
+        def counted(storage, path, **options):
+            held = find(storage, path, **options)
+            self.found.append(len(held))
+            return held
+
+        def with_prefix(storage, path, prefix="", **options):
+            start = f"{storage._strip_protocol(path)}/{prefix}"
+            held = {name: each for name, each in find(storage, path, **options).items() if name.startswith(start)}
+            self.found.append(len(held))
+            return held
+
+        def counted_ls(storage, path, **options):
+            self.listed += 1
+            return ls(storage, path, **options)
+
+        monkeypatch.setattr(storage, "find", with_prefix if by_name else counted)
+        monkeypatch.setattr(storage, "ls", counted_ls)
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_a_listing_is_of_few_runs_at_a_time_and_gives_the_same_units(tmp_path, memory, monkeypatch, by_name):
+    many(tmp_path / "runs", 24)
+    files = copied(tmp_path / "runs") | {"config.yaml": b"n_epochs: 3\n", "sb3x.yaml": b"gamma: 1\n"}
+    below = {f"deep/er/{'ab'[number % 2]}/{name}": held for number, (name, held) in enumerate(sorted(files.items()))}
+    url = memory({name: held for name, held in (files | below).items() if by_name or "deep" not in name})
+    units = {}
+    for most in (1000, 5, 1, 0):
+        with monkeypatch.context() as patch:
+            patch.setattr(remote, "MOST_PARTS", most)
+            asked = ByName(patch, by_name=by_name)
+            units[most] = {unit.key: unit.fingerprint for unit in units_at(url)}
+    assert len(units[0]) >= 24
+    assert units[1000] == units[5] == units[1] == units[0]
+    assert len(asked.found) > 6
+
+
+def test_a_thousand_folders_are_found_by_the_beginnings_of_their_names(memory, monkeypatch):
+    names = [*(f"run-{at}" for at in range(300)), "run-1-x", "other", "run"]
+    url = memory({f"{name}/{file}": b"" for name in names for file in ("run.jsonl", "config.json")} | {"run.yaml": b""})
+    monkeypatch.setattr(remote, "MOST_PARTS", 50)
+    asked = ByName(monkeypatch, by_name=True)
+    assert {unit.key for unit in units_at(url)} == {f"{url}/{name}" for name in names}
+    assert max(asked.found) <= 2 * 50 + 1
+    assert len(asked.found) < 40
+
+
+def test_folders_of_many_folders_are_listed_one_by_one(memory, monkeypatch):
+    url = memory({f"{a}/{b}/run-{at}/run.jsonl": b"" for a in "ab" for b in "xy" for at in range(30)})
+    monkeypatch.setattr(remote, "MOST_PARTS", 20)
+    asked = ByName(monkeypatch, by_name=True)
+    assert len(list(units_at(url))) == 120
+    assert max(asked.found) <= 20

@@ -58,6 +58,31 @@ def test_a_second_call_judges_what_is_new_or_changed(runs, path):
     assert told(rows) == analyzed(runs)
 
 
+class Noting(Here):
+    def __init__(self):
+        self.keys = []
+
+    def map(self, units, judge):
+        for unit, rows in super().map(units, judge):
+            self.keys.append(unit.key)
+            yield unit, rows
+
+
+def test_what_holds_no_run_is_not_opened_again_until_it_changes(runs, path):
+    write(runs, {"notes/table.csv": "name,colour\na,red\n"})
+    engine = Noting()
+    done, _ = judged([runs], path, engine=engine)
+    assert (done.rows, done.empty, len(engine.keys)) == ({"judged": 12}, 1, 13)
+    done, rows = judged([runs], path, engine=engine)
+    assert (done.rows, done.unchanged, done.empty, len(rows), len(engine.keys)) == ({}, 12, 1, 12, 13)
+    write(runs, {"notes/table.csv": as_csv(sb3_rows())})
+    done, rows = judged([runs], path, engine=engine)
+    assert (done.rows, done.empty, len(rows)) == ({"judged": 1}, 0, 13)
+    with pytest.raises(DoctorError):
+        write(runs, {"other/table.csv": "name,colour\na,red\n"})
+        judged([runs / "other"], path, engine=engine)
+
+
 def test_a_source_that_is_named_twice_is_judged_once(runs, path, monkeypatch):
     monkeypatch.chdir(runs.parent)
     done, rows = judged([runs, "runs", "./runs/sb3", "runs/sb3/*"], path)
@@ -103,6 +128,15 @@ def test_other_settings_or_rules_judge_anew(runs, path, tmp_path):
 def test_selected_rules_are_those_of_the_rows(runs, path):
     _, rows = judged([runs / "sb3"], path, request=Request(select=("entropy-gone",)))
     assert all(row["checks_yes"] + row["checks_no"] + row["checks_unknown"] <= 1 for row in rows)
+
+
+def test_a_second_call_for_the_same_table_is_an_error_and_harms_nothing(runs, path):
+    with Table(path).written(), pytest.raises(DoctorError, match="another call") as error:
+        judged([runs], path)
+    assert error.value.code == 2
+    done, _ = judged([runs], path)
+    assert done.rows == {"judged": 12}
+    assert [file.name for file in path.parent.glob("runs.parquet*")] == ["runs.parquet"]
 
 
 class Interrupted(Here):

@@ -9,6 +9,7 @@ import pytest
 from ppo_doctor.fleets import table as tables
 from ppo_doctor.fleets.row import CauseOf, FindingOf, Row
 from ppo_doctor.fleets.table import Table, schema
+from ppo_doctor.fleets.unit import Unit
 from ppo_doctor.model.errors import DoctorError
 
 pytest.importorskip("pyarrow")
@@ -137,3 +138,41 @@ def test_a_frame_has_dictionaries_for_metrics(path):
     assert frame["metrics_end"][0] == {"entropy": 0.5}
     assert frame["settings"][0] == {"x": "1"}
     assert frame["key"].tolist() == ["a"]
+
+
+def test_one_call_at_a_time_writes_a_table(path):
+    first, second = Table(path), Table(path)
+    with first.written():
+        first.add([row("a")])
+        with pytest.raises(DoctorError, match="written by another call") as refused, second.written():
+            pass
+        first.finish()
+    assert refused.value.code == 2
+    assert [key for key, _, _ in held(path)] == ["a"]
+    with second.written():
+        pass
+    assert [file.name for file in path.parent.iterdir()] == ["runs.parquet"]
+
+
+def test_a_table_that_cannot_be_written_is_told_before_anything_is_judged(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(DoctorError, match="cannot write") as refused, Table(tmp_path / "file/runs.parquet").written():
+        pass
+    assert refused.value.code == 2
+
+
+def test_units_without_a_run_are_remembered_and_no_rows(path):
+    for fingerprint in ("1", "2"):
+        table = Table(path)
+        table.add([row("a", "f")], unit_of("a", "f"))
+        table.add([], unit_of("b", fingerprint))
+        table.flush()
+        assert Table(path).empty() == {fingerprint}
+        table.finish()
+        assert Table(path).empty() == {fingerprint}
+    assert held(path) == [("a", "f", "judged")]
+    assert len(Table(path).to_frame()) == 1
+
+
+def unit_of(key, fingerprint):
+    return Unit(key, None, fingerprint, 0.0, 0)
