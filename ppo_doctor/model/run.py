@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     BoolArray = npt.NDArray[np.bool_]
 
 
+def in_memory(path: str) -> bool:
+    """Tell whether a path stands for an object that a caller gave, such as "<DataFrame>", and for no file."""
+    return path.startswith("<") and path.endswith(">") and path != "<stdin>"
+
+
 @frozen
 class SourceRef:
     """Where a number came from: a file, its line (or record) counted from 1, and the key as written there."""
@@ -30,7 +35,15 @@ class SourceRef:
     key: str | None = None
 
     def __str__(self) -> str:
-        return self.path if self.line is None else f"{self.path}:{self.line}"
+        if self.line is None:
+            return self.path
+        return f"{self.path} {self.where}" if in_memory(self.path) else f"{self.path}:{self.line}"
+
+    @property
+    def where(self) -> str:
+        """Return the place in the file, or in the object of a caller: "line 3", "row 3"; "" where it is not known."""
+        word = "row" if in_memory(self.path) else "line"
+        return f"{word} {self.line}" if self.line is not None else ""
 
 
 #: What a line of a script does with what was observed → the words before its place; "" is any other part of it.
