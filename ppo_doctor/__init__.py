@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ppo_doctor.model.errors import DoctorError
+    from ppo_doctor.readers.objects import Given
     from ppo_doctor.report.notebook import Diagnosis, Run
 
 __version__ = "0.2.0"
@@ -35,7 +36,7 @@ def __getattr__(name: str) -> object:
 
 
 def load_run(
-    source: object,
+    source: Given,
     *,
     settings: Mapping[str, object] | None = None,
     framework: str | None = None,
@@ -57,7 +58,7 @@ def load_run(
 
 
 def analyze(
-    source: object,
+    source: Given,
     *,
     settings: Mapping[str, object] | None = None,
     framework: str | None = None,

@@ -21,7 +21,7 @@ from ppo_doctor.readers.table import EmbeddedConfig
 from ppo_doctor.readers.values import Values, config_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ppo_doctor.readers import Item
     from ppo_doctor.readers.source import Source
@@ -48,7 +48,7 @@ def read(source: Source) -> Iterator[Item]:
     yield from walk.packer.flush()
 
 
-def read_values(document: Mapping[str, Any] | Iterable[Mapping[str, Any]], source: Source) -> Iterator[Item]:
+def read_values(document: dict[str, Any] | Iterator[dict[str, Any]], source: Source) -> Iterator[Item]:
     """Yield the items of what a JSON document would hold: an object of columns or curves, or records in their order."""
     walk = _Walk("", source)
     if isinstance(document, dict):

@@ -6,11 +6,12 @@ An object is known by what it can do; none of the libraries that make such objec
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -34,7 +35,54 @@ if TYPE_CHECKING:
 ROWS = 16_384
 #: Numbers of a column from which on it is known in which records it is logged, and the most ends of columns looked at.
 FEWEST, MOST_ENDS = 3, 64
+#: Characters of the id of a run.
+LONGEST_ID = 64
 _GIVEN = "a path, a URL, a DataFrame of pandas or polars, a dict of columns, a list of dicts, a run of W&B, or"
+
+
+class Frame(Protocol):
+    """A DataFrame of pandas or polars."""
+
+    @property
+    def columns(self) -> Any:  # noqa: ANN401 - an index or a list
+        """Return the names of the columns."""
+
+
+class History(Protocol):
+    """A run of W&B's public API."""
+
+    @property
+    def config(self) -> Any:  # noqa: ANN401 - a mapping
+        """Return the configuration."""
+
+    def scan_history(self) -> Any:  # noqa: ANN401 - an iterator of records
+        """Return every record."""
+
+
+class LiveRun(Protocol):
+    """A run that W&B writes in this process."""
+
+    @property
+    def dir(self) -> str:
+        """Return the folder of its files."""
+
+    @property
+    def id(self) -> Any:  # noqa: ANN401 - a text
+        """Return its name in the path of its file."""
+
+
+class Accumulator(Protocol):
+    """An EventAccumulator of TensorBoard."""
+
+    def Tags(self) -> Any:  # noqa: ANN401, N802 - a name of TensorBoard's
+        """Return the tags by kind."""
+
+    def Scalars(self, tag: str, /) -> Any:  # noqa: ANN401, N802 - a name of TensorBoard's
+        """Return the events of a tag."""
+
+
+#: What can be analyzed.
+Given = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Frame | History | LiveRun | Accumulator
 
 
 @frozen(eq=False)
@@ -59,12 +107,13 @@ def find(given: object) -> str | Held:
     if _can(given, "iter_slices", "get_columns", "columns"):
         return _held("DataFrame", "DataFrame", lambda source: read_values(_polars_rows(given, source.notes), source))
     if _can(given, "scan_history", "config"):
-        return _held(f"W&B run {getattr(given, 'id', '')}", "wandb", lambda source: _wandb(given, source))
+        name = re.sub(r"[^\w-]", "", str(getattr(given, "id", "")))[:LONGEST_ID]
+        return _held(f"W&B run {name}", "wandb", lambda source: _wandb(given, source))
     if _package(given) == "wandb" and _can(given, "log", "dir"):
         return _file_of_live_run(given)
     if _can(given, "Tags", "Scalars"):
         return _file_of_accumulator(given) or _held("EventAccumulator", "tfevents", lambda s: _tensorboard(given, s))
-    if isinstance(given, Sequence) and given and all(isinstance(record, Mapping) for record in given):
+    if isinstance(given, list | tuple) and all(isinstance(record, Mapping) for record in given):
         return _held("list", "list of records", lambda source: read_values(map(_record, given), source))
     raise DoctorError(
         f"an object of type {type(given).__qualname__} cannot be analyzed",
@@ -152,7 +201,8 @@ def _pandas_rows(frame: Any, notes: Ledger) -> Iterator[dict[str, Any]]:  # noqa
     columns = [*_index(frame.index, [name for name, _ in columns], notes), *columns]
     names = [name for name, _ in columns]
     missing = np.array([np.asarray(cells.isna(), dtype=np.bool_) for _, cells in columns])
-    since = _went_nan(missing, names) if missing.size else []
+    numeric = [cells.dtype.kind in "biuf" and not _counts(name) and name not in RUN_KEYS for name, cells in columns]
+    since = _went_nan(missing, numeric) if missing.size else [0] * len(names)
     for name, first in zip(names, since, strict=True):
         if first < len(frame):
             text = f"{name} holds NaN from here on, and is read so: other columns of these records hold numbers"
@@ -184,21 +234,21 @@ def _counts(name: str) -> bool:
     return letters in CLOCKS or letters in ("runtime", "timestamp", "time", "walltime", "totalflos")
 
 
-def _went_nan(missing: BoolArray, names: Sequence[str]) -> list[int]:
+def _went_nan(missing: BoolArray, measured: Sequence[bool]) -> list[int]:
     """Return for each column the row from which on its missing cells are NaN, the number of rows where there is none.
 
-    A frame of pandas has one sign for a missing cell and for NaN. The last cells of a column are NaN if a column that
-    was logged in the same records before still has numbers in some of them. `missing` has shape [columns, rows].
+    A frame of pandas has one sign for a missing cell and for NaN. The last cells of a column are NaN if another one,
+    logged in the same records before, still has numbers in some of them; only those `measured` count, and not steps,
+    times or seeds. `missing` has shape [columns, rows].
     """
     rows = missing.shape[1]
     ends = [rows - int(np.argmin(column[::-1])) if not column.all() else 0 for column in missing]
-    clocks = [_counts(name) for name in names]
-    since = [rows] * len(names)
+    since = [rows] * len(ends)
     for end in sorted(set(ends) - {0, rows}, reverse=True)[:MOST_ENDS]:
         before = [column.tobytes() for column in np.packbits(missing[:, :end], axis=1)]
-        alive = {before[at] for at in range(len(names)) if ends[at] > end and not clocks[at]}
-        for at in range(len(names)):
-            if ends[at] == end and before[at] in alive and np.count_nonzero(~missing[at]) >= FEWEST:
+        alive = {before[at] for at in range(len(ends)) if ends[at] > end and measured[at]}
+        for at in range(len(ends)):
+            if ends[at] == end and measured[at] and before[at] in alive and np.count_nonzero(~missing[at]) >= FEWEST:
                 since[at] = end
     return since
 

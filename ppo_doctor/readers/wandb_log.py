@@ -245,6 +245,7 @@ class _Decoder:
             return
         record[key] = value
 
+
 def drop_media(record: dict[str, Any], number: int, notes: Ledger) -> None:
     """Remove histograms, images and tables from a record, whether they are one object or one key per part."""
     whole = [key for key, value in record.items() if isinstance(value, dict) and _TYPE in value]

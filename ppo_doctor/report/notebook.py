@@ -56,7 +56,7 @@ class Run(read.Run):
         if missing:
             held = f"it has {', '.join(self.series)}"
             raise DoctorError(f"{self.id} has no metric {', '.join(missing)}", hint=held, code=ExitCode.USAGE)
-        return _figure(self, {name: None for name in names or list(self.series)[:MOST_PLOTS]})
+        return _figure(self, dict.fromkeys(names or list(self.series)[:MOST_PLOTS]))
 
 
 @frozen(eq=False)
@@ -119,19 +119,14 @@ def _row(finding: Finding) -> tuple[object, ...]:
 
 
 def _framed(body: Iterable[Markup]) -> str:
-    """Return a part of a page whose style applies to nothing else, and which takes its colours from its surroundings."""
+    """Return a part of a page whose style applies to nothing else; its colours are those of its surroundings."""
     style = el("style", from_asset("notebook.css"))
     return el("div", style, *body, cls="ppo-doctor-output")
 
 
 def _head(verdict: Markup, name: str, facts: Sequence[str]) -> Markup:
-    line = el("p", *join_with_blanks(verdict, el("code", text(name, LONGEST_NAME))), cls="head")
+    line = el("p", verdict, text(" "), el("code", text(name, LONGEST_NAME)), cls="head")
     return join((line, el("p", text(" · ".join(facts), LONGEST_TEXT), cls="quiet")))
-
-
-def join_with_blanks(*pieces: Markup) -> list[Markup]:
-    """Return pieces of HTML with a blank between two of them."""
-    return [join((piece for piece in pieces if piece), text(" "))]
 
 
 def _diagnosis(diagnosis: Diagnosis) -> Iterable[Markup]:
@@ -218,7 +213,10 @@ def _exhibits(diagnosis: Diagnosis) -> list[Exhibit]:
     """Return the metrics to draw, each once: those of the evidence of problems, and those of the table."""
     run = diagnosis.full_run
     groups = exhibits(summarize(diagnosis, run), diagnosis, run)
-    return list({each.series: each for group in reversed(groups) for each in reversed(group)}.values())[::-1]
+    shown: dict[str, Exhibit] = {}
+    for exhibit in (exhibit for group in groups for exhibit in group):
+        shown.setdefault(exhibit.series, exhibit)
+    return list(shown.values())
 
 
 def _figure(run: read.Run, onsets: Mapping[str, int | None]) -> Figure:
@@ -231,8 +229,9 @@ def _figure(run: read.Run, onsets: Mapping[str, int | None]) -> Figure:
     figure, axes = pyplot.subplots(rows, 2, figsize=(10, 2.2 * rows), layout="constrained", squeeze=False, sharex=True)
     for at, ((name, onset), axis) in enumerate(zip(onsets.items(), axes.flat, strict=False)):
         _draw(axis, run.series[name], onset)
-        if at >= len(onsets) - 2:
+        if at >= len(onsets) - 2:  # the last of each column
             axis.set_xlabel("step")
+            axis.tick_params(labelbottom=True)
     for axis in axes.flat[len(onsets) :]:
         axis.set_visible(False)
     # A notebook shows what a cell returns, and what pyplot still holds once more.
@@ -251,4 +250,4 @@ def _draw(axis: Axes, series: read.Series, onset: int | None) -> None:
         axis.axvline(onset, color="tab:red", linestyle=":", linewidth=1.5)
         axis.annotate("onset", (onset, 1), (3, -10), xycoords=("data", "axes fraction"), textcoords="offset points")
     # A dollar sign would begin a formula.
-    axis.set_title(f"{read.one_line(series.raw)}".replace("$", r"\$"), fontsize=9, loc="left")
+    axis.set_title(read.one_line(series.raw).replace("$", r"\$"), fontsize=9, loc="left")

@@ -302,9 +302,7 @@ def _line(points: Points, axis: Scale, span: tuple[int, int], cls: str = "line")
     return el("svg", path, cls="stretch", width="100%", height="100%", **shape)
 
 
-def small(
-    series: Series, span: tuple[int, int], title: str, columns: int = 60, *, onset: int | None = None
-) -> Markup:
+def small(series: Series, span: tuple[int, int], title: str, columns: int = 60, *, onset: int | None = None) -> Markup:
     """Return the plot of a metric as a small line for use within text, without axes; a bar marks the onset."""
     points = thin(series, span, columns)
     path = el("path", cls="line", d=_path(points, scale(points.values), span))
