@@ -49,7 +49,7 @@ def columns_of(records):
     return {key: [record.get(key) for record in records] for key in keys}
 
 
-def written(path, records, config=None):
+def written(path, records):
     """Write records as JSON Lines, a line for each row, and return the path."""
     lines = [json.dumps(record) for record in records]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -113,7 +113,7 @@ ODD_CELLS = {
     "mixed": lambda row: (None, "0.5", 2, True)[row % 4],
     "nested": lambda row: {"mean": 0.5 + row, "inner": {"max": row}},
     "lists": lambda row: [row, row + 1, row + 2],
-    "range_of_ratio": lambda row: [0.9, 1.1],
+    "range_of_ratio": lambda _: [0.9, 1.1],
     "whole": lambda row: 2**53 + row,
     "yes": lambda row: row % 2 == 0,
     "percent": lambda row: f"{row}%",
