@@ -11,47 +11,93 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.model.errors import DoctorError
     from ppo_doctor.model.request import Request
-    from ppo_doctor.model.run import Run
+    from ppo_doctor.model.run import Run as ReadRun
+    from ppo_doctor.readers.objects import Given
+    from ppo_doctor.report.notebook import Diagnosis, Run
 
 __version__ = "0.2.0"
-__all__ = ["__version__", "analyze", "fleet", "judge_batch", "load_run"]
+__all__ = ["Diagnosis", "DoctorError", "Run", "__version__", "analyze", "fleet", "judge_batch", "load_run"]
+
+#: Class → the module that it is imported from when somebody asks for it.
+_CLASSES = {
+    "Diagnosis": "ppo_doctor.report.notebook",
+    "DoctorError": "ppo_doctor.model.errors",
+    "Run": "ppo_doctor.report.notebook",
+}
 
 
-def load_run(source: str | Path, *, settings: Mapping[str, object] | None = None, framework: str | None = None) -> Run:
-    """Read one log into an immutable `Run`; `source` is a file, a run folder or a URL.
+def __getattr__(name: str) -> object:
+    """Import a class when it is asked for: `import ppo_doctor` imports nothing."""
+    if name not in _CLASSES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_CLASSES[name]), name)
+
+
+def load_run(
+    source: Given,
+    *,
+    settings: Mapping[str, object] | None = None,
+    framework: str | None = None,
+    aliases: Mapping[str, str] | None = None,
+) -> Run:
+    """Read one training run.
+
+    `source` is a path or a URL, a DataFrame of pandas or polars, a dict of columns, a list of dicts, a run of W&B, or
+    an EventAccumulator of TensorBoard. `settings` are those of the training, `framework` names its trainer if that is
+    not found out, and `aliases` says which metrics columns hold.
 
     Raises:
         DoctorError: the source is missing, empty, unreadable, or holds no metric we know.
     """
-    from ppo_doctor.diagnosis.analyze import load_run as load
+    from ppo_doctor.diagnosis.analyze import request_of
+    from ppo_doctor.report.notebook import run_of
 
-    return load(source, settings=settings, framework=framework, read=_reader(source))
-
-
-def _reader(source: str | Path) -> Callable[[str, Request], Run]:
-    """Return what reads the run of a file or folder, or of a URL."""
-    from ppo_doctor.runs.discover import is_url
-
-    if is_url(str(source)):
-        from ppo_doctor.fleets.remote import read_run
-    else:
-        from ppo_doctor.diagnosis.analyze import read_run
-    return read_run
+    return run_of(_read(source, request_of(settings, framework=framework, aliases=aliases or {})))
 
 
 def analyze(
-    source: str | Path, *, settings: Mapping[str, object] | None = None, framework: str | None = None
+    source: Given,
+    *,
+    settings: Mapping[str, object] | None = None,
+    framework: str | None = None,
+    aliases: Mapping[str, str] | None = None,
+    target_return: float | None = None,
+    rules: Sequence[str | Path] = (),
 ) -> Diagnosis:
-    """Diagnose one run with the built-in rules; `source` is a file, a run folder or a URL.
+    """Diagnose one training run.
+
+    `source`, `settings`, `framework` and `aliases` are those of `load_run`; `target_return` is a reward that is good
+    enough, and `rules` are folders of rules beside the built-in ones.
 
     Raises:
-        DoctorError: the source is missing, empty, unreadable, or holds no metric we know.
+        DoctorError: the source is missing, empty, unreadable, or holds no metric we know; a rule is invalid.
     """
-    from ppo_doctor.diagnosis.analyze import analyze as diagnose
+    from pathlib import Path
 
-    return diagnose(source, settings=settings, framework=framework, read=_reader(source))
+    from ppo_doctor.checks.rulepack import load_pack
+    from ppo_doctor.diagnosis.analyze import diagnose, request_of
+    from ppo_doctor.report.notebook import diagnosis_of
+
+    request = request_of(settings, framework=framework, aliases=aliases or {}, target_return=target_return)
+    run = _read(source, request)
+    return diagnosis_of(diagnose(run, load_pack([Path(folder) for folder in rules]), request), run)
+
+
+def _read(source: Given, request: Request) -> ReadRun:
+    """Read the run behind a URL, of a file or folder, or of an object."""
+    from ppo_doctor.runs.discover import is_url
+
+    if isinstance(source, str) and is_url(source):
+        from ppo_doctor.fleets.remote import read_run as fetched
+
+        return fetched(source, request)
+    from ppo_doctor.diagnosis.analyze import read_run
+
+    return read_run(source, request)
 
 
 def fleet(

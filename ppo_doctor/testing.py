@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ppo_doctor.cli.policy import Policy
-    from ppo_doctor.model.diagnosis import Diagnosis
+    from ppo_doctor.report.notebook import Diagnosis
+
+__all__ = ["assert_healthy"]
 
 
 def assert_healthy(
@@ -35,6 +37,7 @@ def assert_healthy(
     from ppo_doctor.cli.policy import Policy
     from ppo_doctor.model.request import Request
     from ppo_doctor.report import RenderOptions
+    from ppo_doctor.report.notebook import diagnosis_of
     from ppo_doctor.trainers.configuration import flatten
 
     ours = policy if isinstance(policy, Policy) else policy_for(policy, fail_on=fail_on, baseline=baseline)
@@ -43,4 +46,5 @@ def assert_healthy(
     if code != ExitCode.OK:
         options = RenderOptions(color=False, gate_results=results)
         raise AssertionError(rendered([(*pair, None) for pair in judged], options, "text", many=len(judged) > 1))
-    return judged[0][1]
+    run, diagnosis = judged[0]
+    return diagnosis_of(diagnosis, run)

@@ -44,7 +44,7 @@ ANY = {
     "__init__.py",
 }
 #: Lower it when modules are merged.
-MOST_MODULES = 280
+MOST_MODULES = 282
 
 
 def name_of(path: Path) -> str:

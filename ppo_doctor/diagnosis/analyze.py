@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -26,38 +26,27 @@ if TYPE_CHECKING:
     from ppo_doctor.model.diagnosis import Diagnosis
     from ppo_doctor.model.rules import Rule
     from ppo_doctor.model.run import Run
+    from ppo_doctor.readers import Item
     from ppo_doctor.runs.joining import ReadFile
     from ppo_doctor.runs.layouts import RunSource
 
 __all__ = ["Request", "analyze", "diagnose", "load_run", "read_run", "read_runs", "runs_in_stream", "runs_of"]
 
 
-def load_run(
-    source: str | Path,
-    *,
-    settings: Mapping[str, object] | None = None,
-    framework: str | None = None,
-    read: Callable[[str, Request], Run] | None = None,
-) -> Run:
-    """Read one log into a `Run` with `read`; see `ppo_doctor.load_run`."""
-    return (read or read_run)(str(source), _request(settings, framework))
+def load_run(source: object, *, settings: Mapping[str, object] | None = None, framework: str | None = None) -> Run:
+    """Read one log into a `Run`; see `ppo_doctor.load_run`."""
+    return read_run(source, request_of(settings, framework=framework))
 
 
-def analyze(
-    source: str | Path,
-    *,
-    settings: Mapping[str, object] | None = None,
-    framework: str | None = None,
-    read: Callable[[str, Request], Run] | None = None,
-) -> Diagnosis:
-    """Diagnose one run with the built-in rules, read with `read`; see `ppo_doctor.analyze`."""
-    request = _request(settings, framework)
-    return diagnose((read or read_run)(str(source), request), load_pack(), request)
+def analyze(source: object, *, settings: Mapping[str, object] | None = None, framework: str | None = None) -> Diagnosis:
+    """Diagnose one run with the built-in rules; see `ppo_doctor.analyze`."""
+    request = request_of(settings, framework=framework)
+    return diagnose(read_run(source, request), load_pack(), request)
 
 
-def _request(settings: Mapping[str, object] | None, framework: str | None) -> Request:
-    flat = configuration.flatten(settings or {})
-    return Request(settings=flat, framework=framework)
+def request_of(settings: Mapping[str, object] | None, **others: Any) -> Request:  # noqa: ANN401 - fields of a request
+    """Return a request with nested settings, and with further fields as they are."""
+    return Request(settings=configuration.flatten(settings or {}), **others)
 
 
 def diagnose(run: Run, pack: Pack, request: Request | None = None) -> Diagnosis:
@@ -87,28 +76,37 @@ def runs_in_stream(name: str, stream: BinaryIO, request: Request) -> list[Run]:
     Raises:
         DoctorError: no record, no metric that we know, or not a run of the PPO family (exit code 3).
     """
-    container, items = readers.read_source(Source(name, stream))
+    return _runs_of_items(name, *readers.read_source(Source(name, stream)), request)
+
+
+def _runs_of_items(name: str, container: str, items: Iterable[Item], request: Request) -> list[Run]:
     logs = logs_in(collect(name, container, items, (), request), request.framework)
     return [run for log in logs for run in runs_in(log, request)]
 
 
-def read_run(path: str, request: Request) -> Run:
-    """Read one log that holds one run.
+def read_run(source: object, request: Request) -> Run:
+    """Read one log that holds one run: a path or a URL, or an object that `readers.objects.find` knows.
 
     Raises:
-        DoctorError: as `read_runs`; also when the log holds several runs (exit code 2).
+        DoctorError: as `read_runs`; also when there are several runs, or no such object can be read (exit code 2).
     """
-    return only_of(path, read_runs(path, request))
+    if isinstance(source, str | Path):
+        return only_of(str(source), read_runs(str(source), request), "ppo-doctor analyze judges each")
+    from ppo_doctor.readers.objects import find
+
+    held = find(source)
+    if isinstance(held, str):
+        return read_run(held, request)
+    return only_of(held.name, _runs_of_items(held.name, held.container, held.items, request), "give one of them")
 
 
-def only_of(source: str, runs: Sequence[Run]) -> Run:
+def only_of(source: str, runs: Sequence[Run], hint: str) -> Run:
     """Return the only one of the runs of a source.
 
     Raises:
         DoctorError: there are several (exit code 2).
     """
     if len(runs) > 1:
-        hint = "ppo-doctor analyze judges each"
         raise DoctorError(f"{source} holds {len(runs)} runs", hint=hint, code=ExitCode.USAGE)
     return runs[0]
 

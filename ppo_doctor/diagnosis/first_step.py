@@ -266,7 +266,7 @@ def _whole(lost: Sequence[Note]) -> str:
     cells = next((note.source for note in lost if note.source is not None and note.source.key), None)
     if cells is None or any(note.source is None or not note.source.key for note in lost):
         return "Let ppo-doctor read the whole log: the fault may stand in what it has not read."
-    where = f", the first of them in line {cells.line}" if cells.line is not None else ""
+    where = f", the first of them in {cells.where}" if cells.line is not None else ""
     return f"Log {cells.key} as a number in every record: cells of it hold none{where}, and the fault may show there."
 
 

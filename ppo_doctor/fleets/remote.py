@@ -252,7 +252,7 @@ def read_run(path: str, request: Request) -> Run:
         DoctorError: as `opened`; or there are several (exit code 2).
     """
     with opened(path) as sources:
-        return only_of(path, [run for source in sources for run in runs_of(source, request)])
+        return only_of(path, [run for source in sources for run in runs_of(source, request)], "name one of them")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import field
 
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.rules import Finding, Measurement, Remedy
-from ppo_doctor.model.run import SourceRef, SourceSummary
+from ppo_doctor.model.run import SourceRef, SourceSummary, one_line
 from ppo_doctor.model.words import (
     Break,
     Confidence,
@@ -275,3 +275,11 @@ class Diagnosis:
     not_ruled_out: tuple[Unjudged, ...] = ()
     suppressed: tuple[str, ...] = ()
     packs: tuple[PackInForce, ...] = ()
+
+    def __repr__(self) -> str:
+        lines = [f"Diagnosis of {self.run.id}: {self.verdict}", self.headline or self.verdict_because]
+        lines += [f"problem: {'; '.join(problem.title for problem in self.problems)}"] if self.problems else []
+        leaders = [f"{cause.title} ({cause.confidence})" for cause in self.causes if cause.leader]
+        lines += [f"cause: {'; '.join(leaders)}"] if leaders else []
+        lines += [f"do first: {self.first_step}"] if self.first_step else []
+        return "\n".join(map(one_line, lines))

@@ -22,7 +22,8 @@ def frozen(cls: type[Any] | None = None, /, *, eq: bool = True, kw_only: bool = 
 
 def _made(bare: type, *, eq: bool, kw_only: bool) -> Any:  # noqa: ANN401 - of the type that was given
     made: Any = _standard(bare, kw_only=kw_only)
-    made.__repr__ = _shown
+    if made.__repr__ is object.__repr__:
+        made.__repr__ = _shown
     if eq:
         compared = [f.name for f in fields(made) if f.compare]
         values = attrgetter(*compared)

@@ -21,6 +21,21 @@ if TYPE_CHECKING:
     BoolArray = npt.NDArray[np.bool_]
 
 
+def in_memory(path: str) -> bool:
+    """Tell whether a path stands for an object that a caller gave, such as "<DataFrame>", and for no file."""
+    return path.startswith("<") and path.endswith(">") and path != "<stdin>"
+
+
+#: Characters of a line that a Python session shows of a run.
+LONGEST_LINE = 200
+
+
+def one_line(text: str) -> str:
+    """Return the beginning of an untrusted text on one line, without characters that a terminal would obey."""
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
+    return shown if len(shown) <= LONGEST_LINE else f"{shown[: LONGEST_LINE - 1]}…"
+
+
 @frozen
 class SourceRef:
     """Where a number came from: a file, its line (or record) counted from 1, and the key as written there."""
@@ -30,7 +45,15 @@ class SourceRef:
     key: str | None = None
 
     def __str__(self) -> str:
-        return self.path if self.line is None else f"{self.path}:{self.line}"
+        if self.line is None:
+            return self.path
+        return f"{self.path} {self.where}" if in_memory(self.path) else f"{self.path}:{self.line}"
+
+    @property
+    def where(self) -> str:
+        """Return the place in the file, or in the object of a caller: "line 3", "row 3"; "" where it is not known."""
+        word = "row" if in_memory(self.path) else "line"
+        return f"{word} {self.line}" if self.line is not None else ""
 
 
 #: What a line of a script does with what was observed → the words before its place; "" is any other part of it.
@@ -306,6 +329,18 @@ class Run:
     not_understood: tuple[str, ...] = ()
     #: metric → the line of the training script that it was observed at
     places: Mapping[str, CodePlace] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        steps = f", steps {self.steps[0]} to {self.steps[1]}" if self.steps else ""
+        records = ", ".join(f"{source.records} ({source.container})" for source in self.sources)
+        lines = (
+            f"Run {self.id}: {self.framework}, {self.algorithm}{steps}",
+            f"records: {records}",
+            f"{len(self.series)} metrics: {', '.join(self.series)}",
+            f"{len(self.config)} settings: {', '.join(f'{key}={each.value}' for key, each in self.config.items())}",
+            f"{len(self.notes)} notes, {len(self.unknown_keys)} keys not understood",
+        )
+        return "\n".join(map(one_line, lines))
 
     @property
     def unknown_keys(self) -> tuple[str, ...]:

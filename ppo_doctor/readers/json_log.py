@@ -48,6 +48,17 @@ def read(source: Source) -> Iterator[Item]:
     yield from walk.packer.flush()
 
 
+def read_values(document: dict[str, Any] | Iterator[dict[str, Any]], source: Source) -> Iterator[Item]:
+    """Yield the items of what a JSON document would hold: an object of columns or curves, or records in their order."""
+    walk = _Walk("", source)
+    if isinstance(document, dict):
+        yield from walk.members(document)
+    else:
+        for number, record in enumerate(document, 1):
+            yield from walk.record(record, number)
+    yield from walk.packer.flush()
+
+
 class _DamagedError(ValueError):
     """Raised where the text stops being JSON."""
 
@@ -89,6 +100,17 @@ class _Walk:
         except _DamagedError as error:
             text = f"the document is cut off or damaged here, what follows is not read ({error})"
             self._notes.tell("damage", text, self._line_of(self._at), kind="lost")
+
+    def members(self, document: dict[str, Any]) -> Iterator[Item]:
+        """Yield the items of an object without records in it."""
+        yield from self._rest(document, 1, records_found=False, torn=False)
+
+    def record(self, record: Mapping[str, Any], number: int) -> Iterator[Item]:
+        """Take one record, and yield what is ready."""
+        self._record(record, number, "")
+        yield from self._configs.new()
+        if self.packer.full:
+            yield from self.packer.flush()
 
     def _rows(self, rows: list[Any]) -> Iterator[Item]:
         """Read a list of lists: a curve downloaded from TensorBoard, or a row of names and then rows of values."""

@@ -144,7 +144,8 @@ class Source:
                 after = NULS.split(line)[-1]
                 lines[number - self.line] = after if after.startswith(b"{") else b""
                 size = line.count(b"\0") if alone else sum(map(len, NULS.findall(line)))
-                text = f"{size:,} NUL{'s' * (size > 1)}, as a crash of the machine leaves; what was written there is lost"
+                some = f"{size:,} NULs" if size > 1 else "a NUL"
+                text = f"{some}, as a crash of the machine leaves; what was written there is lost"
                 self.notes.tell("NULs", text, number, kind="lost")
         return b"\n".join(lines)
 

@@ -166,7 +166,7 @@ _STEP = "_step"
 #: Key of objects that are a histogram, an image or a table.
 _TYPE = "_type"
 #: Key of W&B's own settings in a configuration.
-_OWN = "_wandb"
+OWN = "_wandb"
 
 
 def read(source: Source) -> Iterator[Item]:
@@ -224,7 +224,7 @@ class _Decoder:
                 step = next((signed(n) for f, k, _, _, n in fields(data, a, b) if f == 1 and k == VARINT), 0)
         if step is not None:
             record.setdefault(_STEP, step)
-        self._drop_media(record, number)
+        drop_media(record, number, self._notes)
         if record.keys() - {_STEP}:
             # Sorted, because the client varies the order of keys, and each order would be another layout.
             self.packer.add(number, *self._values.flat(dict(sorted(record.items())), number))
@@ -233,7 +233,7 @@ class _Decoder:
         for field, kind, a, b, _ in fields(data, start, stop):
             if field == 1 and kind == BYTES:
                 keys, value = _item(data, a, b)
-                if keys and keys[0] != _OWN:
+                if keys and keys[0] != OWN:
                     self._put(self.config, number, keys, value)
 
     def _put(self, record: dict[str, Any], number: int, keys: list[str], written: str) -> None:
@@ -245,14 +245,15 @@ class _Decoder:
             return
         record[key] = value
 
-    def _drop_media(self, record: dict[str, Any], number: int) -> None:
-        """Remove histograms, images and tables from a record, whether they are one object or one key per part."""
-        whole = [key for key, value in record.items() if isinstance(value, dict) and _TYPE in value]
-        split = [key.removesuffix(f".{_TYPE}") for key in record if key.endswith(f".{_TYPE}")]
-        for key in [*whole, *split]:
-            self._notes.tell_once("they hold media", key, f"{key} holds media, which are not read", number)
-            for part in [part for part in record if part == key or part.startswith(f"{key}.")]:
-                del record[part]
+
+def drop_media(record: dict[str, Any], number: int, notes: Ledger) -> None:
+    """Remove histograms, images and tables from a record, whether they are one object or one key per part."""
+    whole = [key for key, value in record.items() if isinstance(value, dict) and _TYPE in value]
+    split = [key.removesuffix(f".{_TYPE}") for key in record if key.endswith(f".{_TYPE}")]
+    for key in [*whole, *split]:
+        notes.tell_once("they hold media", key, f"{key} holds media, which are not read", number)
+        for part in [part for part in record if part == key or part.startswith(f"{key}.")]:
+            del record[part]
 
 
 def _item(data: bytes, start: int, stop: int) -> tuple[list[str], str]:

@@ -19,6 +19,9 @@ from ppo_doctor.record.guard import guarded, tell
 from ppo_doctor.record.measures import Foreign, Tensor
 from ppo_doctor.record.recorder import Recorder
 
+__all__ = ["RecorderCallback"]
+
+
 #: Largest number of samples that the probe evaluates again after the update.
 PROBED = 256
 _LOGGED = {"policy_loss": "train/policy_gradient_loss", "value_loss": "train/value_loss", "loss": "train/loss"}

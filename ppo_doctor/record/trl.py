@@ -21,6 +21,8 @@ from ppo_doctor.record.guard import guarded, tell, tell_fault
 from ppo_doctor.record.measures import Foreign, Tensor
 from ppo_doctor.record.recorder import Recorder
 
+__all__ = ["GrpoRecorder"]
+
 
 class TrainerRecorder(TrainerCallback):  # type: ignore[misc]
     """A callback that records one trainer; subclasses define what is wrapped and when a record ends."""

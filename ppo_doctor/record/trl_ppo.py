@@ -17,6 +17,9 @@ from ppo_doctor.record.measures import Foreign, Tensor
 from ppo_doctor.record.recorder import Recorder
 from ppo_doctor.record.trl import TrainerRecorder, settings_of
 
+__all__ = ["PpoRecorder"]
+
+
 WRAPPED = "selective_log_softmax"
 #: Names of variables in `train()`.
 _OLD, _ADVANTAGES, _EPOCH, _PADDING, _CHOSEN = (

@@ -341,11 +341,10 @@ def standing(problem: ProblemSummary, diagnosis: Diagnosis) -> list[str]:
 
 
 def _place(place: SourceRef, diagnosis: Diagnosis) -> str:
-    """Return a place as "line 3"; the file is added if the run has several."""
-    where = f"line {place.line}" if place.line is not None else ""
+    """Return a place as "line 3" or "row 3"; the file is added if the run has several."""
     if len(diagnosis.run.sources) == 1 and diagnosis.run.sources[0].path == place.path:
-        return where
-    return f"{plain(place.path.removeprefix(folder(diagnosis)))} {where}".rstrip()
+        return place.where
+    return f"{plain(place.path.removeprefix(folder(diagnosis)))} {place.where}".rstrip()
 
 
 def wrong(summary: Summary) -> str:
@@ -444,6 +443,8 @@ def _note(note: str, diagnosis: Diagnosis) -> str:
     if len(sources) == 1 and note.startswith(f"{sources[0].path}:"):
         rest = note.removeprefix(f"{sources[0].path}:").lstrip()
         return flowing(f"line {rest}" if re.match(r"\d+: ", rest) else rest)
+    if len(sources) == 1 and note.startswith(f"{sources[0].path} row "):
+        return flowing(note.removeprefix(f"{sources[0].path} "))
     return flowing(note.replace(folder(diagnosis), "") if folder(diagnosis) else note)
 
 

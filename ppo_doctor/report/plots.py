@@ -302,10 +302,13 @@ def _line(points: Points, axis: Scale, span: tuple[int, int], cls: str = "line")
     return el("svg", path, cls="stretch", width="100%", height="100%", **shape)
 
 
-def small(series: Series, span: tuple[int, int], title: str, columns: int = 60) -> Markup:
-    """Return the plot of a metric as a small line for use within text, without axes."""
+def small(series: Series, span: tuple[int, int], title: str, columns: int = 60, *, onset: int | None = None) -> Markup:
+    """Return the plot of a metric as a small line for use within text, without axes; a bar marks the onset."""
     points = thin(series, span, columns)
     path = el("path", cls="line", d=_path(points, scale(points.values), span))
+    if onset is not None:
+        at = f"{_percent(onset, span) * _WIDTH / 100:.4g}"
+        path = join((el("line", cls="onset", x1=at, x2=at, y1=str(HEAD), y2=str(HEAD + HEIGHT)), path))
     shape = {"viewBox": f"0 {HEAD} {_WIDTH} {HEIGHT}", "preserveAspectRatio": "none"}
     return el("svg", path, cls="small", role="img", aria_label=title, **shape)
 

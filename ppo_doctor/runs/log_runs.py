@@ -13,7 +13,7 @@ from ppo_doctor.model.arrays import beside
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.metrics import OBSERVED
-from ppo_doctor.model.run import Fact, Note, Run, Series, SourceRef
+from ppo_doctor.model.run import Fact, Note, Run, Series, SourceRef, in_memory
 from ppo_doctor.readers.table import CELL, RUN_KEYS, Table
 from ppo_doctor.runs import columns, configs_beside
 from ppo_doctor.runs.columns import names_guessed, rescaled
@@ -95,7 +95,8 @@ def _runs(parts: Sequence[Log], request: Request, profile: Profile, beside: Sequ
         raise failed[0]
     unjudged = tuple(Note(text=f"not judged: {error.message}") for error in failed)
     begins = [str(min(int(table.lines[0]) for table in part.tables)) for part in parts]
-    several = f"it holds {len(parts)} runs, which begin at lines {', '.join(begins[:MOST_BEGINS])}"
+    place = "rows" if in_memory(parts[0].path) else "lines"
+    several = f"it holds {len(parts)} runs, which begin at {place} {', '.join(begins[:MOST_BEGINS])}"
     more = f" and {len(begins) - MOST_BEGINS} more" * (len(begins) > MOST_BEGINS) + "; each is judged by itself"
     note = Note(text=several + more, source=SourceRef(path=parts[0].path), kind="said", event="several_runs")
     runs = [replace(run, notes=(note, *run.notes)) for run in runs]
@@ -194,7 +195,7 @@ def given_settings(request: Request) -> list[Found]:
 
 def _beside(log: Log, request: Request, profile: Profile) -> list[Beside]:
     """Return the configurations near the log; none if the request names one, or if the script itself was observed."""
-    if log.path == "-" or request.configs or not OBSERVED.isdisjoint(log.keys):
+    if log.path == "-" or in_memory(log.path) or request.configs or not OBSERVED.isdisjoint(log.keys):
         return []
     found, notes = configs_beside.beside(Path(log.path), profile, log.folders)
     log.notes.extend(notes)

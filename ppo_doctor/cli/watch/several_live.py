@@ -50,7 +50,14 @@ class SeveralLive:
         if state.now - self._at < REDRAW:
             return
         marks = [(run.name, run.judged, run.session is None, run.since) for run in state.runs.values()]
-        now = state.now // IDLE_REDRAW, len(state.events), state.events[-1] if state.events else None, marks, state.others, self._console.size
+        now = (
+            state.now // IDLE_REDRAW,
+            len(state.events),
+            state.events[-1] if state.events else None,
+            marks,
+            state.others,
+            self._console.size,
+        )
         if now != self._drawn:
             self._drawn, self._at = now, state.now
             self._live.update(draw(state, *self._console.size), refresh=True)
