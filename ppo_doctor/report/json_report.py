@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
-    from ppo_doctor.model.diagnosis import Diagnosis, LedgerEntry, Outcome, Problem, RankedCause, RunSummary
+    from ppo_doctor.model.diagnosis import Checkpoint, Diagnosis, LedgerEntry, Outcome, Problem, RankedCause, RunSummary
     from ppo_doctor.model.rules import Evidence, Finding
     from ppo_doctor.model.run import Run, SourceSummary
     from ppo_doctor.model.words import Status
@@ -179,6 +179,7 @@ def payload(diagnosis: Diagnosis, *, everything: bool = True) -> dict[str, Json]
         "verdict": diagnosis.verdict,
         "headline": diagnosis.headline,
         "first_step": diagnosis.first_step or None,
+        "checkpoint": _checkpoint(diagnosis.checkpoint),
         "outcome": _outcome(diagnosis.outcome),
         "findings": [_finding(f, diagnosis) for f in _shown(diagnosis)],
         "problems": [_problem(problem) for problem in diagnosis.problems],
@@ -230,6 +231,10 @@ def _run(run: RunSummary) -> dict[str, Json]:
         },
         **fields(run, "config notes"),
     }
+
+
+def _checkpoint(checkpoint: Checkpoint | None) -> Json:
+    return None if checkpoint is None else fields(checkpoint, "path step size modified reward last")
 
 
 def _source(source: SourceSummary, run: RunSummary) -> dict[str, Json]:
