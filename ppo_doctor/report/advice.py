@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: The most characters of the name of a checkpoint.
 LONGEST_NAME = 32
+#: The most characters of what is said of it, which fit into one line of 80 columns.
+ONE_LINE = 70
 
 
 def code_lines(page: Page, place: CodePlace | None, indent: int) -> None:
@@ -34,10 +36,10 @@ def advice(
 ) -> list[tuple[str, str]]:
     """Return the lines of a problem with their labels: code, evidence, cost, causes, remedies, measurement, not to do.
 
-    The checkpoint to go back to follows the remedies. The label of a further line of code is empty: it continues the line above. The measurement precedes the remedies if
-    the leading cause is only suspected. `also` is the number of further lines of code, all where it is None, and `seen`
-    that of statistics; without `resort` only the first remedy is printed, without `because` the measurement has no
-    reason.
+    The label of a further line of code is empty: it continues the line above. The checkpoint to go back to follows the
+    remedies. The measurement precedes them if the leading cause is only suspected. `also` is the number of further
+    lines of code, all where it is None, and `seen` that of statistics; without `resort` only the first remedy is given,
+    without `because` the measurement has no reason.
     """
     code = problem.code
     lines = [("at", prose(code.says)), *(("", prose(each.does)) for each in code.also[:also])] if code else []
@@ -74,8 +76,9 @@ def _back(problem: ProblemSummary) -> list[tuple[str, str]]:
     if found is None:
         return []
     which = "last checkpoint before" if found.last else "last good checkpoint"
+    text = f"{which}: {plain(Path(found.path).name, LONGEST_NAME)}, step {found.step}"
     reward = f", reward {number(found.reward)}" if found.reward is not None else ""
-    return [("back", f"{which}: {plain(Path(found.path).name, LONGEST_NAME)}, step {found.step}{reward}")]
+    return [("back", f"{text}{reward}" if len(text + reward) <= ONE_LINE else text)]
 
 
 def _check(measure: Measurement) -> str:
