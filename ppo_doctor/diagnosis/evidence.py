@@ -132,7 +132,8 @@ def _subject(name: str, diagnosis: Diagnosis) -> tuple[Kind, str, str, list[Find
 
 def _full(name: str, diagnosis: Diagnosis) -> str:
     """Return the id that a name is, or that only it begins: of fired findings and causes first, then of all checks."""
-    fired = [finding.rule for finding in diagnosis.findings if finding.status == "fired"]
+    by_severity = sorted(diagnosis.findings, key=lambda finding: finding.severity.rank)
+    fired = [finding.rule for finding in by_severity if finding.status == "fired"]
     ours = list(dict.fromkeys([*fired, *(cause.id for cause in diagnosis.causes)]))
     every = list(dict.fromkeys([*ours, *(finding.rule for finding in diagnosis.findings)]))
     by_code = {finding.code.lower(): finding.rule for finding in diagnosis.findings}
@@ -269,7 +270,7 @@ def _tables(given: Sequence[Path], run: Run) -> list[Path]:
     """Return the tables of answers that were named, or else those beside the log."""
     if not given:
         return list(dict.fromkeys(path for home in homes(run) for path in tables_below(home, of_another_run=LOG_NAMES)))
-    found = [path for each in given for path in (tables_below(each) if each.is_dir() else [each])]
+    found = [path for each in given for path in (tables_below(each) if each.is_dir() else [each] * each.is_file())]
     if not found:
         hint = "completions_STEP.parquet of TRL, NAME.table.json of W&B, STEP.jsonl of verl"
         raise DoctorError(f"{', '.join(map(str, given))}: no table of answers", hint=hint)

@@ -32,8 +32,8 @@ MOST_TABLES, MOST_ROWS = 64, 20_000
 LARGEST_JSON, LONGEST_LINE, LARGEST_COLUMNS = 64 << 20, 4 << 20, 1 << 30
 #: The most characters of a text that are kept; its length counts all of them.
 LONGEST_TEXT = 2_000
-#: How many answers are kept of each kind.
-KEPT = 5
+#: How many answers are kept of each kind, and how many tables are named that could not be read.
+KEPT, MOST_NAMED = 5, 2
 #: Limits of the search below a folder: its depth, and the files and folders that are looked at.
 DEEPEST, MOST_ENTRIES = 6, 50_000
 _ROWS = 256
@@ -124,12 +124,15 @@ def answers_in(tables: Sequence[Path], since: int | None = None) -> Answers:
     left_out = [f"{len(tables) - len(later)} tables before step {since}"] if len(later) < len(tables) else []
     left_out += [f"{len(later) - MOST_TABLES} earlier tables"] if len(later) > MOST_TABLES else []
     best = _Best()
+    failed: list[DoctorError] = []
     for path in later[-MOST_TABLES:]:
         try:
             for samples in _batches(path, best):
                 best.add(samples)
         except DoctorError as error:
-            left_out.append(f"{error.message}{f' ({error.hint})' if error.hint else ''}")
+            failed.append(error)
+    left_out += [f"{error.message}{f' ({error.hint})' if error.hint else ''}" for error in failed[:MOST_NAMED]]
+    left_out += [f"{len(failed) - MOST_NAMED} more tables"] if len(failed) > MOST_NAMED else []
     return best.answers(tuple(map(str, later[-MOST_TABLES:])), tuple(left_out))
 
 
@@ -196,7 +199,7 @@ def _batches(path: Path, best: _Best) -> Iterator[list[Sample]]:
         columns = columns or {role: name for role, known in _NAMES.items() for name in known if name in names}
         if "answer" not in columns:
             raise DoctorError(f"{path}: no column holds answers", hint=f"one of {', '.join(_NAMES['answer'])}")
-        parts = () if "reward" in columns else tuple(key for key in names if _is_part(key, block, columns))
+        parts = tuple(key for key in names if _is_part(key, block, columns))
         best.reward = best.reward or columns.get("reward", " + ".join(parts))
         yield [_sample(path, number, row, columns, parts) for number, row in block]
 

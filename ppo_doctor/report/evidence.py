@@ -34,6 +34,8 @@ BESIDE_FROM = 100
 LONGEST_KEY, LINES_OF_LOG, LINES_OF_ANSWER = 24, 2, 3
 #: The most characters of a line of a log, and of an answer or a prompt, in JSON.
 LONGEST_LINE, LONGEST_ANSWER = 1_000, 1_000
+#: The most parts of a reward that are named.
+MOST_PARTS = 3
 #: More characters than an escaped text has: it was cut when it was read.
 WHOLE = 1 << 20
 GAP = "   "
@@ -175,14 +177,14 @@ def _answers(page: Page, answers: Answers) -> None:
     page.add((Span("Answers", "bold"), f"{BOUND * 2}{count(answers.rows, 'answer')}{span}{reward}"), 0, INDENT)
     if answers.length_of_all is not None and answers.length_of_highest is not None:
         high, every = number(answers.length_of_highest), number(answers.length_of_all)
-        page.add(f"median length: {high} characters of the highest-rewarded below, {every} of all", INDENT)
+        page.add(f"median length in characters: {high} of the highest-rewarded below, {every} of all", INDENT)
     for text in answers.left_out:
         page.add(Span(f"left out: {flowing(text)}", "dim"), INDENT, 2)
-    lists = [("Highest rewards", answers.highest), ("Longest", answers.longest)]
-    if page.width < BESIDE_FROM:
-        for title, samples in lists:
-            page.blank()
-            page.lines += _list(title, samples, page)
+    lists = [("Highest rewards", answers.highest), ("Longest", answers.longest)] if answers.rows else []
+    for title, samples in lists if page.width < BESIDE_FROM else ():
+        page.blank()
+        page.lines += _list(title, samples, page)
+    if page.width < BESIDE_FROM or not lists:
         return
     width = (page.width - INDENT - len(GAP)) // 2
     left, right = (_list(title, samples, Page(width=width, ascii=page.ascii), indent=0) for title, samples in lists)
@@ -203,28 +205,32 @@ def _list(title: str, samples: Sequence[Sample], page: Page, indent: int = INDEN
         draft.add((Span(f"{rank} ", "bold"), Span(" · ".join(_facts(sample)), "dim")), indent, 2)
         if prompt := prose(sample.prompt, WHOLE):
             draft.row(Span(_end(f"? {prompt}", room), "dim"), indent + 2)
-        for line in _folded(prose(sample.answer, WHOLE) or "(empty)", room, LINES_OF_ANSWER):
+        for line in _folded(prose(sample.answer, WHOLE) or "(empty)", room, LINES_OF_ANSWER, words=True):
             draft.row(line, indent + 2)
     return draft.lines
 
 
 def _facts(sample: Sample) -> list[str]:
     facts = [f"step {sample.step}"] if sample.step is not None else []
-    facts += [f"reward {number(sample.reward)}"] if sample.reward is not None else []
+    parts = ", ".join(f"{_key(name)} {number(value)}" for name, value in list(sample.parts.items())[:MOST_PARTS])
+    more = f" ({parts})" if parts else ""
+    facts += [f"reward {number(sample.reward)}{more}"] if sample.reward is not None else []
     facts += [f"advantage {number(sample.advantage)}"] if sample.advantage is not None else []
-    return [*facts, count(sample.length, "character")]
+    return [*facts, f"length {sample.length}"]
 
 
-def _folded(text: str, width: int, most: int) -> list[str]:
-    """Return text as at most `most` lines of `width` columns; what does not fit is cut off."""
+def _folded(text: str, width: int, most: int, *, words: bool = False) -> list[str]:
+    """Return text as at most `most` lines of `width` columns, broken between `words` or anywhere, and cut off there."""
     lines = [""]
     for character in text:
         if columns(lines[-1]) + columns(character) > width - (len(lines) == most):
             if len(lines) == most:
                 lines[-1] += "…"
                 break
-            lines.append("")
-        lines[-1] += character
+            kept, space, word = lines[-1].rpartition(" ")
+            whole = words and bool(space) and character != " " and len(word) < width // 2
+            lines[-1:] = [kept, word] if whole else [lines[-1], ""]
+        lines[-1] += "" if words and not lines[-1] and character == " " else character
     return lines
 
 
