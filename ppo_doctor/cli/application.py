@@ -35,6 +35,8 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "run": "run",
         "fleet": "fleet",
         "show": "show",
+        "demo": "demo",
+        "selftest": "demo",
     }
 )
 

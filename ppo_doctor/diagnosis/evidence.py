@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from ppo_doctor.model.arrays import median
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.evidence import drawn
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.readers.excerpts import Excerpt, excerpt
+from ppo_doctor.readers.excerpts import TEXT, Excerpt, excerpt
 from ppo_doctor.readers.samples import Answers, answers_in, tables_below
 from ppo_doctor.runs.beside import homes
 from ppo_doctor.runs.layouts import LOG_NAMES
+from ppo_doctor.trainers.detection import profile
 
 if TYPE_CHECKING:
-    from ppo_doctor.model.diagnosis import Diagnosis, Problem, RankedCause
+    from ppo_doctor.model.diagnosis import Diagnosis, Outcome, Problem, RankedCause
     from ppo_doctor.model.rules import Evidence, Finding
     from ppo_doctor.model.run import Run, Series, SourceRef, SourceSummary
 
@@ -29,8 +31,10 @@ Kind = Literal["finding", "cause", "problem"]
 MOST_FINDINGS, MOST_METRICS, MOST_PLACES, MOST_NAMES = 4, 6, 3, 12
 #: Records around the onset, and around the lowest and the highest value, on each side.
 AROUND_ONSET, AROUND_EXTREMES = 2, 1
-#: Lines of a log around a record, and lines after it that are searched for its keys where a record has several lines.
-AROUND, BELOW = 1, 80
+#: Stretches of which the course of a metric is made.
+STRETCHES = 40
+#: Lines after the first of a record that are searched for its keys where a record has several lines.
+BELOW = 80
 #: Links of the chain whose findings rest on samples.
 OF_SAMPLES = frozenset(("rollout", "rewards", "returns", "advantages", "policy"))
 #: Containers whose records have several lines.
@@ -51,14 +55,18 @@ class Record:
 class Records:
     """Records around an onset and the extremes: names of the metrics as logged, our names for them, and their values.
 
-    Values are those that were judged, in the unit of our name.
+    Values are those that were judged; `made` says for each metric how they are made of those in the log, if they are.
     """
 
     keys: tuple[str, ...]
     metrics: tuple[str, ...]
+    made: tuple[str, ...]
     rows: tuple[Record, ...]
-    #: how many records the first metric has
+    #: how many records the first metric has, and its medians over stretches of them, from the first to the last
     of: int
+    course: tuple[float | None, ...]
+    #: what a place in the log counts
+    places: Literal["line", "record"] = "line"
 
 
 @frozen
@@ -88,6 +96,8 @@ class Shown:
     rests: tuple[Rests, ...]
     #: findings that are not shown for want of room
     further: tuple[str, ...] = ()
+    #: of a problem that no finding shows, only the outcome: the records of the reward
+    records: Records | None = None
     answers: Answers | None = None
 
 
@@ -106,12 +116,14 @@ def show(name: str, run: Run, diagnosis: Diagnosis, *, samples: Sequence[Path] =
     since = min((f.onset_step for f in shown if f.onset_step is not None), default=None)
     wanted = bool(samples) or any(f.link in OF_SAMPLES and f.status == "fired" for f in findings)
     tables = _tables(samples, run) if wanted else []
+    rests = [(f, records_of(f, run)) for f in shown]
     return Shown(
         kind=kind,
         id=id_,
         title=title,
-        rests=tuple(Rests(finding=f, records=records_of(f, run), quotes=tuple(_quotes(f, run))) for f in shown),
+        rests=tuple(Rests(finding=f, records=held, quotes=tuple(_quotes(f, held, run))) for f, held in rests),
         further=tuple(finding.rule for finding in findings[MOST_FINDINGS:]),
+        records=None if findings else _of_outcome(diagnosis.outcome, run),
         answers=answers_in(tables, since) if tables else None,
     )
 
@@ -172,15 +184,63 @@ def _of_cause(cause: RankedCause, diagnosis: Diagnosis) -> list[Finding]:
 
 def records_of(finding: Finding, run: Run) -> Records | None:
     """Return the records that a finding rests on; None if it rests on none, as on a setting."""
-    names = list(dict.fromkeys(name for e in finding.evidence for name in drawn(e, run) if len(run.series[name])))
+    named = (name for e in finding.evidence for name in (*drawn(e, run), *_named(e.claim, run)))
+    names = [name for name in dict.fromkeys(named) if len(run.series[name])]
     if not names:
         return None
     series = [run.series[name] for name in names[:MOST_METRICS]]
-    marks = _marks(finding, series[0], run)
-    rows = tuple(_record(series, index, marks[index]) for index in sorted(marks))
+    return _records(series, _marks(finding, series[0], run), run)
+
+
+def _of_outcome(outcome: Outcome, run: Run) -> Records | None:
+    """Return the records of the reward around its best and the step from which on it is what it became."""
+    series = run.series.get(outcome.metric)
+    if series is None or not len(series):
+        return None
+    marks = {0: "first", len(series) - 1: "last"}
+    for name, step in (("best", outcome.best_step), ("onset", outcome.since_step)):
+        at = len(series) if step is None else int(np.searchsorted(series.axis.steps, step))
+        if at < len(series):
+            marks |= {near: marks.get(near, "") for near in _near(at, AROUND_EXTREMES, len(series) - 1)} | {at: name}
+    return _records([series], marks, run)
+
+
+def _records(series: Sequence[Series], marks: Mapping[int, str], run: Run) -> Records:
+    containers = {source.path: source.container for source in run.sources}
     return Records(
-        keys=tuple(each.raw for each in series), metrics=tuple(e.name for e in series), rows=rows, of=len(series[0])
+        keys=tuple(each.raw for each in series),
+        metrics=tuple(each.name for each in series),
+        made=tuple(_made(each, run.framework) for each in series),
+        rows=tuple(_record(series, index, marks[index]) for index in sorted(marks)),
+        of=len(series[0]),
+        course=tuple(_course(series[0])),
+        places="line" if containers.get(series[0].axis.path) in TEXT else "record",
     )
+
+
+def _named(text: str, run: Run) -> Iterator[str]:
+    """Yield the metrics whose names in the log a sentence contains."""
+    for name, series in run.series.items():
+        if series.raw in text and re.search(rf"(?<![\w/]){re.escape(series.raw)}(?![\w/])", text):
+            yield name
+
+
+def _made(series: Series, framework: str) -> str:
+    """Return what was done to the numbers of a metric as a trainer logs them, such as "times -1"."""
+    known = profile(framework).metrics.get(series.name)
+    if known is None or series.raw not in known.keys:
+        return ""
+    parts = ["squared"] if known.root else []
+    parts += [f"{known.antilog:.4g} to the power of it"] if known.antilog else []
+    parts += [f"times {known.scale:g}"] if known.scale != 1 else []
+    return ", ".join([*parts, *([f"plus {known.offset:g}"] if known.offset else [])])
+
+
+def _course(series: Series) -> Iterator[float | None]:
+    """Yield the median of each stretch of the records, None where no number is finite."""
+    for stretch in np.array_split(series.values, min(STRETCHES, len(series))):
+        finite = stretch[np.isfinite(stretch)]
+        yield median(finite) if len(finite) else None
 
 
 def _marks(finding: Finding, series: Series, run: Run) -> dict[int, str]:
@@ -241,12 +301,15 @@ def _value(series: Series, first: Series, index: int) -> float | None:
     return float(series.values[at]) if at >= 0 and series.axis.steps[at] == step else None
 
 
-def _quotes(finding: Finding, run: Run) -> Iterator[Quote]:
-    """Yield the lines of the log at the places of a finding's numbers, each place once."""
-    places: dict[tuple[str, int | None], list[SourceRef]] = {}
-    for evidence in finding.evidence:
-        if evidence.source is not None and evidence.source.line is not None:
-            places.setdefault((evidence.source.path, evidence.source.line), []).append(evidence.source)
+def _quotes(finding: Finding, records: Records | None, run: Run) -> Iterator[Quote]:
+    """Yield the lines of the log at the records that are marked, or else at the places of a finding's numbers."""
+    rows = sorted(records.rows if records is not None else (), key=lambda row: row.mark != "onset")
+    marked = [row.source for row in rows if row.mark not in ("", "first", "last")]
+    sources = marked or [e.source for e in finding.evidence if e.source is not None]
+    places: dict[tuple[str, int], list[SourceRef]] = {}
+    for source in sources:
+        if source.line is not None:
+            places.setdefault((source.path, source.line), []).append(source)
     for group in list(places.values())[:MOST_PLACES]:
         keys = dict.fromkeys(key for place in group for key in (place.key or "").split(", ") if key)
         yield _quote(replace(group[0], key=", ".join(keys) or None), run.sources)
@@ -254,7 +317,7 @@ def _quotes(finding: Finding, run: Run) -> Iterator[Quote]:
 
 def _quote(place: SourceRef, sources: tuple[SourceSummary, ...]) -> Quote:
     spread = any(source.path == place.path and source.container in SPREAD for source in sources)
-    held = excerpt(place, sources, before=0 if spread else AROUND, after=BELOW if spread else AROUND)
+    held = excerpt(place, sources, before=0, after=BELOW if spread else 0)
     if not spread or not held.lines:
         return Quote(place=place, excerpt=held)
     wanted = [key for key in (place.key or "").split(", ") if key]

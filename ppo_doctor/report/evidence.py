@@ -12,8 +12,8 @@ from ppo_doctor.model.run import CONDITION
 from ppo_doctor.report.advice import code_lines
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.json_report import SCHEMA_VERSION, dump, evidence_payload, fields, place_payload
-from ppo_doctor.report.layout import BOUND, Page, Span, columns
-from ppo_doctor.report.phrases import SEVERITY_STYLE, count, flowing
+from ppo_doctor.report.layout import BOUND, Page, Span, columns, sparkline
+from ppo_doctor.report.phrases import SEVERITY_STYLE, bound, count, flowing
 from ppo_doctor.report.terminal import page_for, paint
 
 if TYPE_CHECKING:
@@ -46,11 +46,14 @@ def render(shown: Shown, options: RenderOptions) -> str:
     page = page_for(options)
     name = shown.id if shown.kind != "problem" else f"problem {shown.id[1:]}"
     page.add((Span(plain(name), "bold"), f"{BOUND * 2}{flowing(shown.title)}"), 0, INDENT)
-    if not shown.rests:
-        page.add("No check shows it by itself; the report names the course of the reward that does.", INDENT)
+    if shown.records is not None:
+        page.add("No check shows it by itself, only the course of the reward:", INDENT)
+        page.blank()
+        _records(page, shown.records)
+    told: set[object] = set()
     for rests in shown.rests:
         page.blank()
-        _rests(page, rests, alone=shown.kind == "finding")
+        _rests(page, rests, told, alone=shown.kind == "finding")
     if shown.further:
         page.blank()
         page.add(Span(f"also: {', '.join(map(plain, shown.further))}", "dim"), 0, INDENT)
@@ -60,7 +63,8 @@ def render(shown: Shown, options: RenderOptions) -> str:
     return paint(page, options)
 
 
-def _rests(page: Page, rests: Rests, *, alone: bool) -> None:
+def _rests(page: Page, rests: Rests, told: set[object], *, alone: bool) -> None:
+    """Add a finding; `told` are the metrics with a table already and the places that were quoted, which it adds to."""
     finding = rests.finding
     severity = Span(finding.severity.value, SEVERITY_STYLE.get(finding.severity, ""))
     head = () if alone else (Span(plain(finding.rule), "bold"), f"{BOUND * 2}{flowing(finding.title)} – ")
@@ -73,12 +77,16 @@ def _rests(page: Page, rests: Rests, *, alone: bool) -> None:
         page.add(flowing(_claim(evidence)), INDENT, 2)
         page.add(Span(_bound(evidence), "dim"), INDENT + 2, 2)
     code_lines(page, finding.place, INDENT)
-    if rests.records is not None:
+    if rests.records is not None and (finding.onset_step is not None or rests.records.keys not in told):
         page.blank()
         _records(page, rests.records)
+        told.add(rests.records.keys)
     for quote in rests.quotes:
-        page.blank()
-        _quote(page, quote)
+        about = quote.excerpt.because or quote.place
+        if about not in told:
+            page.blank()
+            _quote(page, quote)
+        told.add(about)
 
 
 def _claim(evidence: Evidence) -> str:
@@ -102,17 +110,24 @@ def _records(page: Page, records: Records) -> None:
     marks, steps = [row.mark for row in records.rows], [str(row.step) for row in records.rows]
     lines = ["" if row.source.line is None else str(row.source.line) for row in records.rows]
     cells = [[_value(row.values[i]) for row in records.rows] for i in range(len(heads))]
-    fixed = [("", marks), ("step", steps), ("line", lines)]
+    fixed = [("", marks), ("step", steps), (records.places, lines)]
     room = page.width - INDENT - sum(max(map(columns, [head, *cell])) + 2 for head, cell in fixed)
     part: list[tuple[str, list[str]]] = []
     for head, cell in [*zip(heads, cells, strict=True), ("", [])]:
         used = sum(max(map(columns, [h, *c])) + 2 for h, c in [*part, (head, cell)])
         if part and (used > room or not cell):
+            page.blank()
             _table(page, [*fixed, *part])
             part = []
         part.append((head, cell))
     shown, all_of = len(records.rows), count(records.of, "record")
     page.add(Span(f"{shown} of {all_of}" if shown < records.of else all_of, "dim"), INDENT)
+    for key, made in zip(records.keys, records.made, strict=True):
+        page.add(Span(f"{plain(key)} is judged {made}", "dim") if made else "", INDENT, 2)
+    known = [value for value in records.course if value is not None]
+    if len(known) > shown and min(known) < max(known):
+        line = sparkline(records.course)
+        page.row(f"{line}  medians from {number(min(known))} to {number(max(known))}", INDENT)
 
 
 def _table(page: Page, table: Sequence[tuple[str, list[str]]]) -> None:
@@ -141,9 +156,8 @@ def _key(raw: str) -> str:
 
 def _quote(page: Page, quote: Quote) -> None:
     held = quote.excerpt
-    page.add(
-        (Span(plain(str(quote.place)), "bold"), Span(f"{BOUND * 2}{plain(quote.place.key or '')}", "cyan")), INDENT, 2
-    )
+    key = Span(f"{BOUND * 2}{bound(plain(quote.place.key or ''))}", "cyan")
+    page.add((Span(plain(str(quote.place)), "bold"), key), INDENT, 2)
     if held.because:
         page.add(Span(flowing(held.because.replace("; what was read from this record:", ".")), "dim"), INDENT + 2)
     keys = [key for key in (quote.place.key or "").split(", ") if key]
@@ -252,6 +266,7 @@ def payload(shown: Shown) -> dict[str, Json]:
     return {
         **fields(shown, "kind id title further"),
         "findings": [_rests_payload(rests) for rests in shown.rests],
+        "records": None if shown.records is None else _records_payload(shown.records),
         "answers": None if shown.answers is None else _answers_payload(shown.answers),
     }
 
@@ -271,7 +286,7 @@ def _rests_payload(rests: Rests) -> dict[str, Json]:
 
 def _records_payload(records: Records) -> dict[str, Json]:
     rows: list[Json] = [fields(row, "mark step source values") for row in records.rows]
-    return {**fields(records, "keys metrics of"), "rows": rows}
+    return {**fields(records, "keys metrics made of places course"), "rows": rows}
 
 
 def _quote_payload(quote: Quote) -> dict[str, Json]:
