@@ -29,8 +29,8 @@ DEMO: Mapping[str, tuple[str, str]] = MappingProxyType(
         "healthy/healthy.sb3": ("healthy", ""),
     }
 )
-#: Failed cases that are printed.
-MOST_FAILED = 10
+#: Failed cases that are printed, and columns for the names of the parts.
+MOST_FAILED, WIDTH = 10, 14
 _NEEDS = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*\])?[^;]*(?:;.*extra == ['\"](?P<extra>[\w-]+)['\"])?")
 
 
@@ -71,6 +71,7 @@ def demo(no_color: NoColor = False, debug: Debug = False) -> None:
     options = RenderOptions(color=False if no_color else None)
     for number, (_, run, diagnosis) in enumerate(judge_demo(debug=debug)):
         write(("\n" if number else "") + render(diagnosis, run, options), None)
+    write("\nOn your own run: ppo-doctor analyze LOG; what finding 1 rests on: ppo-doctor show LOG 1\n", None)
 
 
 @frozen
@@ -86,15 +87,20 @@ class Part:
 @app.command()
 def selftest(debug: Debug = False) -> None:
     """Test this installation: the cases of every built-in rule, the runs of the demo, and what is installed."""
+    from ppo_doctor.report import RenderOptions
+    from ppo_doctor.report.escape import prose
+    from ppo_doctor.report.terminal import page_for, paint
+
     parts = [_environment(), _dependencies(), _extras(), _rules(), _demo(debug=debug)]
-    for part in parts:
-        write(f"{part.name:<13} {'' if part.passed else 'FAILED: '}{part.says}\n", None)
-        write("".join(f"{'':<13} {line}\n" for line in part.failures[:MOST_FAILED]), None)
     passed = all(part.passed for part in parts)
-    write(
-        f"{'result':<13} {'passed' if passed else 'failed: reinstall ppo-doctor, or report it with this output'}\n",
-        None,
-    )
+    says = "passed" if passed else "reinstall ppo-doctor, or report it with this output"
+    options = RenderOptions(color=False)
+    page = page_for(options)
+    for part in (*parts, Part(name="result", says=says, passed=passed)):
+        page.labelled(part.name, f"{'' if part.passed else 'FAILED: '}{prose(part.says)}", 0, WIDTH)
+        for line in part.failures[:MOST_FAILED]:
+            page.labelled("", prose(line), 2, WIDTH - 2)
+    write(paint(page, options), None)
     raise typer.Exit(ExitCode.OK if passed else ExitCode.SICK)
 
 

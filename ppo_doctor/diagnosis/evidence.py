@@ -15,7 +15,7 @@ from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.evidence import drawn
 from ppo_doctor.model.frozen import frozen
 from ppo_doctor.readers.excerpts import TEXT, Excerpt, excerpt
-from ppo_doctor.readers.samples import Answers, answers_in, tables_below
+from ppo_doctor.readers.samples import Answers, Sample, answers_in, tables_below
 from ppo_doctor.runs.beside import homes
 from ppo_doctor.runs.layouts import LOG_NAMES
 from ppo_doctor.trainers.detection import profile
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model.diagnosis import Diagnosis, Outcome, Problem, RankedCause
     from ppo_doctor.model.rules import Evidence, Finding
     from ppo_doctor.model.run import Run, Series, SourceRef, SourceSummary
+
+__all__ = ["Answers", "Quote", "Record", "Records", "Rests", "Sample", "Shown", "records_of", "show"]
 
 Kind = Literal["finding", "cause", "problem"]
 

@@ -19,10 +19,9 @@ from ppo_doctor.report.terminal import page_for, paint
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ppo_doctor.diagnosis.evidence import Quote, Records, Rests, Shown
+    from ppo_doctor.diagnosis.evidence import Answers, Quote, Records, Rests, Sample, Shown
     from ppo_doctor.model.rules import Evidence
     from ppo_doctor.model.run import SourceRef
-    from ppo_doctor.readers.samples import Answers, Sample
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.json_report import Json
     from ppo_doctor.report.layout import Line
