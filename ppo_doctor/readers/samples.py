@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
 from ppo_doctor.model.arrays import median
 from ppo_doctor.model.errors import DoctorError
@@ -24,6 +23,7 @@ from ppo_doctor.model.opening import contents, plain_file
 from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.run import SourceRef
 from ppo_doctor.readers.parquet_log import damaged, open_parquet
+from ppo_doctor.readers.tensors.rows import parsed
 from ppo_doctor.trainers.configuration import redact_text
 
 #: The most tables that are read, the last ones; rows of each; bytes of a JSON document, of a line, and of the unpacked
@@ -291,10 +291,9 @@ def _of_parquet(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _of_document(path: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a table of W&B: {"columns": […], "data": [[…], …]}."""
-    try:
-        table = orjson.loads(contents(path, LARGEST_JSON))
-    except orjson.JSONDecodeError as error:
-        raise DoctorError(f"{path} is cut off or no JSON") from error
+    table = parsed(contents(path, LARGEST_JSON))
+    if table is None:
+        raise DoctorError(f"{path} is cut off or no JSON")
     columns, data = (table.get("columns"), table.get("data")) if isinstance(table, dict) else (None, None)
     if not isinstance(columns, list) or not isinstance(data, list):
         raise DoctorError(f"{path} is no table of W&B", hint="it has columns and data")
@@ -308,9 +307,6 @@ def _of_lines(path: Path) -> Iterator[Mapping[str, Any]]:
         while line := file.readline(LONGEST_LINE + 1):
             if len(line) > LONGEST_LINE:
                 raise DoctorError(f"{path} has a line of more than {LONGEST_LINE >> 20} MiB")
-            try:
-                row = orjson.loads(line)
-            except orjson.JSONDecodeError:  # cut off, or still being written
-                continue
-            if isinstance(row, dict):
+            row = parsed(line)
+            if isinstance(row, dict):  # else it is cut off, or still being written
                 yield row
