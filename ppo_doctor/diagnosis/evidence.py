@@ -148,7 +148,7 @@ def _full(name: str, diagnosis: Diagnosis) -> str:
     """Return the id that a name is, or that only it begins: of fired findings and causes first, then of all checks."""
     by_severity = sorted(diagnosis.findings, key=lambda finding: finding.severity.rank)
     fired = [finding.rule for finding in by_severity if finding.status == "fired"]
-    ours = list(dict.fromkeys([*fired, *(cause.id for cause in diagnosis.causes)]))
+    ours = list(dict.fromkeys([*(cause.id for cause in diagnosis.causes), *fired]))
     every = list(dict.fromkeys([*ours, *(finding.rule for finding in diagnosis.findings)]))
     by_code = {finding.code.lower(): finding.rule for finding in diagnosis.findings}
     if name in every or name.lower() in by_code:

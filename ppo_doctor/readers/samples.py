@@ -36,7 +36,7 @@ LONGEST_TEXT = 2_000
 KEPT, MOST_NAMED = 5, 2
 #: Limits of the search below a folder: its depth, and the files and folders that are looked at.
 DEEPEST, MOST_ENTRIES = 6, 50_000
-_ROWS = 256
+_ROWS, _HEAD = 256, 64
 _TABLE = lazy_pattern(
     r"completions_(?P<trl>\d{1,18})\.parquet|.+?_(?P<wandb>\d{1,18})_\w+\.table\.json|.+\.table\.json"
 )
@@ -87,15 +87,15 @@ class Answers:
 
 
 def is_rollout_dump(path: Path) -> bool:
-    """Return whether a file is a dump of answers of one step (verl), by its name and its first line."""
+    """Return whether a file is a dump of answers of one step (verl), by its name and its first key."""
     if not _DUMP.fullmatch(path.name):
         return False
     try:
         with plain_file(path) as file:
-            head = file.read(1 << 16)
+            head = file.read(_HEAD)
     except (OSError, DoctorError):
         return False
-    return head[:1] == b"{" and b'"input": ' in head and b'"output": ' in head
+    return re.match(rb'\{\s*"input"\s*:', head) is not None
 
 
 def tables_below(folder: Path, *, of_another_run: Sequence[str] = ()) -> list[Path]:
