@@ -121,8 +121,10 @@ def tables_below(folder: Path, *, of_another_run: Sequence[str] = ()) -> list[Pa
 def answers_in(tables: Sequence[Path], since: int | None = None) -> Answers:
     """Return the best and the longest answers of some tables, from step `since` on if there are any."""
     later = [path for path in tables if since is None or (_step_of(path) or since) >= since] or list(tables)
-    left_out = [f"{len(tables) - len(later)} tables before step {since}"] if len(later) < len(tables) else []
-    left_out += [f"{len(later) - MOST_TABLES} earlier tables"] if len(later) > MOST_TABLES else []
+    left_out = [f"{_count(len(tables) - len(later))} before step {since}"] if len(later) < len(tables) else []
+    left_out += (
+        [f"{_count(len(later) - MOST_TABLES)} before the last {MOST_TABLES}"] if len(later) > MOST_TABLES else []
+    )
     best = _Best()
     failed: list[DoctorError] = []
     for path in later[-MOST_TABLES:]:
@@ -132,8 +134,12 @@ def answers_in(tables: Sequence[Path], since: int | None = None) -> Answers:
         except DoctorError as error:
             failed.append(error)
     left_out += [f"{error.message}{f' ({error.hint})' if error.hint else ''}" for error in failed[:MOST_NAMED]]
-    left_out += [f"{len(failed) - MOST_NAMED} more tables"] if len(failed) > MOST_NAMED else []
+    left_out += [f"{_count(len(failed) - MOST_NAMED)} more"] if len(failed) > MOST_NAMED else []
     return best.answers(tuple(map(str, later[-MOST_TABLES:])), tuple(left_out))
+
+
+def _count(tables: int) -> str:
+    return "1 table" if tables == 1 else f"{tables} tables"
 
 
 class _Best:

@@ -158,7 +158,7 @@ def _quote(page: Page, quote: Quote) -> None:
     key = Span(f"{BOUND * 2}{bound(plain(quote.place.key or ''))}", "cyan")
     page.add((Span(plain(str(quote.place)), "bold"), key), INDENT, 2)
     if held.because:
-        page.add(Span(flowing(held.because.replace("; what was read from this record:", ".")), "dim"), INDENT + 2)
+        page.add(Span(flowing(held.because.partition("; what was read")[0]), "dim"), INDENT + 2)
     keys = [key for key in (quote.place.key or "").split(", ") if key]
     width = max(page.width - INDENT - 10, 20)
     for number_, text in held.lines:

@@ -155,3 +155,15 @@ def test_answers_can_be_named(tmp_path):
         assert show("completions-grow-into-limit", run, diagnosis, samples=[given]).answers.rows == 1
     with pytest.raises(DoctorError, match="no table of answers"):
         show("completions-grow-into-limit", run, diagnosis, samples=[tmp_path / "gone"])
+
+
+def test_tables_outside_of_the_allowed_folders_are_not_read(tmp_path):
+    run, diagnosis = judged(a_run(tmp_path / "root" / "run"))
+    hidden = verl(tmp_path / "elsewhere", 3, [("secret", 1.0)])
+    verl(tmp_path / "root" / "run" / "rollout", 2, [("mine", 1.0)])
+    (tmp_path / "root" / "run" / "rollout" / "3.jsonl").symlink_to(hidden)
+    name = "completions-grow-into-limit"
+    allowed = show(name, run, diagnosis, within=[tmp_path / "root"]).answers
+    assert [sample.answer for sample in allowed.highest] == ["mine"]
+    assert show(name, run, diagnosis).answers.rows == 2
+    assert show(name, run, diagnosis, samples=[hidden], within=[tmp_path / "root"]).answers is None

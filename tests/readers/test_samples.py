@@ -113,7 +113,7 @@ def test_texts_tables_and_rows_are_bounded(tmp_path, monkeypatch):
     tables = [verl(tmp_path, step, [("x" * 10_000 + str(i), 1.0) for i in range(5)]) for step in (1, 2, 3)]
     found = answers_in(tables)
     assert found.rows == 6
-    assert found.left_out == ("1 earlier tables",)
+    assert found.left_out == ("1 table before the last 2",)
     assert max(len(s.answer) for s in found.longest) <= samples.LONGEST_TEXT < found.longest[0].length
 
 
