@@ -37,6 +37,9 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "run": "run",
         "fleet": "fleet",
         "skill": "skill",
+        "show": "show",
+        "demo": "demo",
+        "selftest": "demo",
     }
 )
 
