@@ -343,6 +343,11 @@ def as_written(origins: Sequence[Found]) -> dict[str, ConfigValue]:
     return merged
 
 
+def files_of(origins: Iterable[Found]) -> tuple[str, ...]:
+    """Return the files that settings come from, each once; those of `--set` come from none."""
+    return tuple(dict.fromkeys(origin.source.path for origin in origins if origin.source.path != "--set"))
+
+
 def algorithm_of(profile: Profile, settings: Mapping[str, Setting]) -> str:
     """Return the algorithm that settings name, else that of the framework."""
     named = settings.get("algorithm")
