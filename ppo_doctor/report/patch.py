@@ -90,11 +90,17 @@ class FileChange:
 
     @property
     def diff(self) -> str:
-        """Return the changes as a unified diff, with the path relative to the working directory if it is below it."""
+        """Return the changes as a unified diff, with the path relative to the working directory if it is below it.
+
+        The diff has fewer lines of context if one of three would show a secret, and is "" if one of one would.
+        """
         name = _named(self.path)
         before, after = _lines(self.before.decode("utf-8")), _lines(self.after.decode("utf-8"))
-        parts = unified_diff(before, after, _quoted(f"a/{name}"), _quoted(f"b/{name}"))
-        return "".join(part if part.endswith("\n") else f"{part}\n\\ No newline at end of file\n" for part in parts)
+        for context in (3, 2, 1):
+            parts = list(unified_diff(before, after, _quoted(f"a/{name}"), _quoted(f"b/{name}"), n=context))
+            if not any(configuration.holds_secret(part) for part in parts[2:]):
+                return "".join(p if p.endswith("\n") else f"{p}\n\\ No newline at end of file\n" for p in parts)
+        return ""
 
 
 @frozen
@@ -183,11 +189,14 @@ class _Draft:
             for path, file in self.files.items()
         ]
         files = tuple(file for file in changed if file.after != file.before)
-        notes = [*self.notes, *(note for file in files for note in self._remarks(file.path))]
+        notes = [*self.notes, *(note for file in files for note in self._remarks(file))]
         return Patch(files=files, changes=tuple(self.changes), notes=tuple(dict.fromkeys(notes)))
 
-    def _remarks(self, path: str) -> list[str]:
+    def _remarks(self, file: FileChange) -> list[str]:
+        path = file.path
         notes = []
+        if not file.diff:
+            notes.append(f"{path}: no diff is shown, because a secret stands near the changed line; --apply changes it")
         if not _is_below(path):
             notes.append(f"{path} is outside the working directory: apply the patch in {Path(path).parent}")
         if RECORDS & set(Path(path).parts[-4:]):

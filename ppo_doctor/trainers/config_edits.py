@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Path = tuple[str, ...]
 
 #: Largest number of values that are compared, of places that are tried for a change, and of an expression's characters.
-MOST_LEAVES, MOST_TRIES, LONGEST_SHOWN = 200_000, 24, 60
+MOST_LEAVES, MOST_TRIES, LONGEST_SHOWN = 200_000, 12, 60
 #: Lines in which a value may stand, from the line of its key on: in programs, in other texts, and in shell commands.
 REACH_PROGRAM, REACH, REACH_COMMAND = 12, 3, 1
 _LITERAL = r"\"[^\"\n]*\"|'[^'\n]*'|[^\s,;:=(){}\[\]|\"'#\\]+"
@@ -29,6 +29,7 @@ _COMMENT = lazy_pattern(r"(?:^|\s)(?:#|//|;)")
 _ARGUMENTS = lazy_pattern(r"\$[@*]|\$\{[@*]")
 #: Word of a value that is off → of one that is on.
 _SWITCHED = {"no": "yes", "off": "on", "0": "1", "n": "y"}
+_WORDS_OF_SWITCHES = frozenset({*_SWITCHED, *_SWITCHED.values()})
 #: Suffixes of files in which a word has to stand in quotes.
 _QUOTING = (".json", ".toml", *SCRIPTS)
 _YAML = (".yaml", ".yml")
@@ -80,21 +81,21 @@ def replace_value(suffix: str, text: str, key: str, value: ConfigValue) -> Edite
     shared: list[str] = []
     for start, end in _spans(suffix, text, key, line, old):
         changed = text[:start] + written(value, text[start:end], suffix) + text[end:]
-        after = _read(suffix, changed)
-        others = {other for other in _different(before, after) if other != path}
-        if not _same(after.leaves.get(path), value):
+        after = _read_after(suffix, changed)
+        if after is None or not _same(after.leaves.get(path), value):
             continue
+        others = {other for other in _different(before, after) if other != path}
         at = text.count("\n", 0, start) + 1
         if others and not _derived(suffix, others, before, at):
             shared = sorted(".".join(other) for other in others)
             continue
-        if repeated := _repeated(suffix, text, key, line, value, before):
-            lines = ", ".join(map(str, sorted((*repeated, line))))
+        if repeated := _repeated(suffix, text, key, (start, end), value, before):
+            lines = ", ".join(map(str, sorted((*repeated, at))))
             raise NotEditableError(f"{key} is given several times, in lines {lines}", line)
         return Edited(text=changed, line=at)
     if shared:
         raise NotEditableError(f"the value there is also that of {', '.join(shared[:3])}", line)
-    raise NotEditableError(_not_literal(text, key, line, before.lines), line)
+    raise NotEditableError(_not_literal(suffix, text, key, line, before.lines), line)
 
 
 def rename_key(suffix: str, text: str, key: str, name: str) -> Edited:
@@ -119,7 +120,8 @@ def rename_key(suffix: str, text: str, key: str, name: str) -> Edited:
     for match in word.finditer(text, *_window(text, line, 1)):
         new = meant.replace("_", "-") if "-" in match[0] else meant
         changed = text[: match.start()] + new + text[match.end() :]
-        if _equal(_read(suffix, changed).leaves, renamed):
+        after = _read_after(suffix, changed)
+        if after is not None and _equal(after.leaves, renamed):
             return Edited(text=changed, line=line)
     raise NotEditableError(f"{key} is written there in a form that cannot be changed in place", line)
 
@@ -142,7 +144,8 @@ def add_setting(suffix: str, text: str, key: str, value: ConfigValue, beside: Se
         dashed = "--" in lead and ("-" in tail or ("_" not in tail and re.search(r"--\w+-\w", text) is not None))
         added = lead + (name.replace("_", "-") if dashed else name) + separator + written(value, "", suffix) + after
         changed = text[:end] + added + text[end:]
-        read = _read(suffix, changed).leaves
+        after_ = _read_after(suffix, changed)
+        read = after_.leaves if after_ is not None else {}
         new = [path for path in read if path not in before.leaves]
         path_ = new[0] if len(new) == 1 else ()
         if ".".join(path_) == key and _same(read[path_], value) and _equal(read, {**before.leaves, path_: read[path_]}):
@@ -189,11 +192,19 @@ def _number(value: float, old: str, suffix: str) -> str:
     return text.replace("e", ".0e") if suffix in _YAML and "e" in text and "." not in text else text
 
 
+def _read_after(suffix: str, text: str) -> _Reading | None:
+    """Return what a changed text contains, None if it cannot be read."""
+    try:
+        return _read(suffix, text)
+    except NotEditableError:
+        return None
+
+
 def _read(suffix: str, text: str) -> _Reading:
     try:
         read = parse(suffix, text)
     except UnreadableError as error:
-        raise NotEditableError(f"the file could not be read after the change: {error}", error.line) from error
+        raise NotEditableError(f"the file cannot be read: {error}", error.line) from error
     leaves = dict(islice(_leaves(read.values, ()), MOST_LEAVES + 1))
     if len(leaves) > MOST_LEAVES:
         raise NotEditableError(f"it has more than {MOST_LEAVES:,} values")
@@ -248,6 +259,8 @@ def _spans(suffix: str, text: str, key: str, line: int, old: object) -> list[tup
 def _is(literal: str, old: object) -> bool:
     if "$" in literal:
         return False
+    if isinstance(old, bool) and literal.lower() in _WORDS_OF_SWITCHES:
+        return True  # reading the changed text tells whether it was this one
     if isinstance(old, str):  # a quoted number is a text in some formats
         return literal.strip("\"'") == old
     value = None if literal == "~" else value_of(literal)
@@ -274,29 +287,34 @@ def _spelled(tail: str) -> str:
     return "[-_]".join(re.escape(word) for word in re.split(r"[-_]", tail))
 
 
-def _repeated(suffix: str, text: str, key: str, line: int, value: ConfigValue, before: _Reading) -> list[int]:
-    """Return other lines that give the same key without effect, because a later one wins."""
+def _repeated(
+    suffix: str, text: str, key: str, span: tuple[int, int], value: ConfigValue, before: _Reading
+) -> list[int]:
+    """Return the lines of other places than `span` that give the same key without effect, because a later one wins."""
     if suffix in SCRIPTS:
         return []  # what a program gives several values was not read
     given = re.compile(rf"(?<!\w){_spelled(key.rpartition('.')[2])}[\"']?(?:\s*[:=]\s*|[ \t]+)(?P<value>{_LITERAL})")
     found: list[int] = []
     for match in islice(given.finditer(text), MOST_TRIES):
-        at = text.count("\n", 0, match.start()) + 1
+        start, end = match.span("value")
         begin = text.rfind("\n", 0, match.start()) + 1
-        if at == line or _COMMENT.search(text[begin : match.start()]):
+        if start == span[0] or _COMMENT.search(text[begin : match.start()]):
             continue
-        changed = text[: match.start("value")] + written(value, match["value"], suffix) + text[match.end("value") :]
-        if changed != text and not _different(before, _read(suffix, changed)):
-            found.append(at)
+        after = _read_after(suffix, text[:start] + written(value, text[start:end], suffix) + text[end:])
+        if after is not None and not _different(before, after):
+            found.append(text.count("\n", 0, start) + 1)
     return found
 
 
-def _not_literal(text: str, key: str, line: int, lines: Mapping[str, int]) -> str:
+def _not_literal(suffix: str, text: str, key: str, line: int, lines: Mapping[str, int]) -> str:
     """Return why a value cannot be replaced: what stands there, and where the names in it are set."""
     whole = text[slice(*_window(text, line, 1))]
+    until = "," if suffix in SCRIPTS else r"\s" if suffix in _COMMANDS else "#"
     tail = _spelled(key.rpartition(".")[2])
-    match = re.search(rf"{tail}[\"']?(?:\s*:[^=\n]*=|\s*[:=]|[ \t])[ \t]*(?P<there>[^\n]*)", whole)
-    there = match["there"].rstrip(" \t\r\\,") if match else whole.strip()
+    match = re.search(rf"{tail}[\"']?(?:\s*:[^=\n]*=|\s*[:=]|[ \t])[ \t]*(?P<there>[^\n{until}]*)", whole)
+    there = (match["there"] if match else whole).strip().rstrip("\\,")
+    if not there or there.startswith("--"):
+        return "it has no value there"
     shown = there[:LONGEST_SHOWN] + "…" * (len(there) > LONGEST_SHOWN)
     places = [f"{name} is set in line {at}" for name in _NAME.findall(there) if (at := _set_in(text, name, lines))]
     return f"the value there is no literal: {shown}" + "".join(f"; {place}" for place in places[:2])
@@ -337,4 +355,4 @@ def _form(suffix: str, tail: str, line: str) -> tuple[str, str, str, str] | None
     needed = "\\" if suffix in _COMMANDS else "," if suffix in (".json", *SCRIPTS) else ""
     if match is None or match["after"].strip() != needed:
         return None
-    return match["lead"], match["tail"], match["separator"], match["after"] + match["end"]
+    return match["lead"], match["tail"], match["separator"], match["after"].rstrip(" \t") + match["end"]
