@@ -48,7 +48,6 @@ from ppo_doctor.cli.options import (
     save_aliases,
 )
 from ppo_doctor.cli.output import places, report, report_error, write
-from ppo_doctor.cli.patch import finish_patch, proposed
 from ppo_doctor.model.errors import DoctorError, ExitCode, worst
 
 if TYPE_CHECKING:
@@ -123,6 +122,8 @@ def analyze(
             runs, errors, request, pack, reports, inputs, options, patches, interactive=interactive, jobs=jobs
         )
         if patches is not None:
+            from ppo_doctor.cli.patch import finish_patch
+
             finish_patch(patches.values(), apply=apply, diff=all(path for _, path in reports))
     except DoctorError as error:
         report_error(error, reports, inputs)
@@ -154,7 +155,9 @@ def _analyze(
         for run, diagnosis in judge_runs(runs, errors, request, pack, jobs=jobs, shown=shown):
             codes.add(exit_code(diagnosis, options.fail_on))
             if patches is not None:
-                patches[diagnosis.run.id] = proposed(diagnosis, run)
+                from ppo_doctor.report.patch import propose
+
+                patches[diagnosis.run.id] = propose(diagnosis, run)
             yield run, diagnosis
             del run, diagnosis
 

@@ -12,7 +12,6 @@ import typer
 from ppo_doctor.cli.application import app
 from ppo_doctor.cli.options import Apply, Framework, RuleFolders, check_fail_on, complete_severity
 from ppo_doctor.cli.output import write
-from ppo_doctor.cli.patch import finish_patch
 from ppo_doctor.model.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ def check_config(
     checked = [check_file(path, pack, framework, fix=fix or apply) for path in files]
     lines = "".join(f"{prose(line)}\n" for entry in checked for line in entry.lines())
     if fix or apply:
+        from ppo_doctor.cli.patch import finish_patch
+
         sys.stderr.write(lines)
         finish_patch([entry.correction for entry in checked if entry.correction], apply=apply)
     else:

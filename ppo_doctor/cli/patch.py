@@ -17,16 +17,7 @@ from ppo_doctor.model.opening import contents
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ppo_doctor.model.diagnosis import Diagnosis
-    from ppo_doctor.model.run import Run
     from ppo_doctor.report.patch import FileChange, Patch
-
-
-def proposed(diagnosis: Diagnosis, run: Run) -> Patch:
-    """Return the patch of one run; what makes it is imported on demand."""
-    from ppo_doctor.report.patch import propose
-
-    return propose(diagnosis, run)
 
 
 def finish_patch(patches: Iterable[Patch], *, apply: bool, diff: bool = True) -> None:

@@ -239,7 +239,15 @@ class _Draft:
                 return self._canonical(after)[name].value == new
             return key in after.values and after.values[key] == new
 
-        self._edit(setting.source.path, change, lambda end, text: replace_value(end, text, key, new), has_it)
+        path = setting.source.path
+        self._edit(path, change, lambda end, text: replace_value(end, text, key, new), has_it)
+        parent, _, tail = key.rpartition(".")
+        found = self._found(path) if parent else None
+        alike = [other for other in found.values if other != key and other.endswith(f".{tail}")] if found else []
+        if found and (same := [other for other in alike if other.count(".") == key.count(".")]):
+            self.notes.append(
+                f"{found.place(same[0])}: {same[0]} is a setting of another section, and was left as it is"
+            )
 
     def _replace_too(self, name: str, setting: Setting, found: Found, change: Change) -> None:
         """Change a setting in a further file if it has the same value there; otherwise remark on it."""
@@ -275,11 +283,18 @@ class _Draft:
             return
         parent, _, tail = change.key.rpartition(".")
         beside = self._beside(found, parent)
-        parents = {key.rpartition(".")[0] for key in beside}
-        key = ".".join(filter(None, (parents.pop() if len(parents) == 1 else "", tail)))
-        if parents:
-            self._refuse(change, None, "the file has several sections that it could belong to", files[0])
+        tails = {other.rpartition(".")[2] for other in beside}
+        parts = (other.rpartition(".") for other in found.values)
+        sections = {above for above, _, end in parts if end in tails and f".{above}".endswith(f".{parent}".rstrip("."))}
+        if len(sections) != 1:
+            reason = (
+                "the file has several sections that it could belong to"
+                if sections
+                else "no setting of its section is in the file"
+            )
+            self._refuse(change, None, reason, files[0])
             return
+        key = ".".join(filter(None, (sections.pop(), tail)))
 
         def has_it(_: Found, after: Found) -> bool:
             return self._canonical(after)[name].value == change.new
