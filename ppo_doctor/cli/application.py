@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "watch": "watch",
         "run": "run",
         "fleet": "fleet",
+        "mcp": "agents",
     }
 )
 

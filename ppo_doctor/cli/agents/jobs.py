@@ -1,0 +1,420 @@
+"""What the tools do; `work.perform` calls it in a worker process that may read the allowed folders only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from difflib import get_close_matches
+from heapq import nsmallest
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppo_doctor.checks.rulepack import load_pack
+from ppo_doctor.cli.agents import answers
+from ppo_doctor.cli.agents.answers import (
+    DATA,
+    MOST_OTHERS,
+    Account,
+    Analysis,
+    Change,
+    ComparisonAnswer,
+    EventOf,
+    Evidence,
+    Fleet,
+    FleetRun,
+    Inspected,
+    OtherRun,
+    Page,
+    PatchAnswer,
+    Point,
+    Record,
+    SeparatorOf,
+    SettingOf,
+    ToLog,
+    Watched,
+)
+from ppo_doctor.cli.agents.places import resolved, runs_at
+from ppo_doctor.diagnosis.analyze import diagnose
+from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.request import Request
+from ppo_doctor.report.escape import plain, prose
+from ppo_doctor.report.phrases import by_gravity
+from ppo_doctor.trainers.configuration import parse_setting
+from ppo_doctor.trainers.detection import profiles
+
+if TYPE_CHECKING:
+    from ppo_doctor.fleets.separating import Separator
+    from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
+    from ppo_doctor.model.rules import Finding
+    from ppo_doctor.model.run import Run, Series
+
+#: Most characters of a manual page in one answer, rows of a fleet's table, and records around a finding.
+MOST_OF_PAGE, MOST_ROWS, MOST_RECORDS = 6000, 50, 20
+#: Most names of a list, and longest line of a log.
+MOST_NAMES, LONGEST_LINE = 12, 400
+
+
+class _Asked:
+    """A source as a tool is asked about it: its runs, and how to judge them."""
+
+    def __init__(
+        self,
+        roots: Sequence[Path],
+        source: str,
+        config: str | None = None,
+        settings: Sequence[str] | None = None,
+        framework: str | None = None,
+        run: str | None = None,
+    ) -> None:
+        paths = [resolved(text, roots) for text in (source, config) if text is not None]
+        self.request = Request(settings=dict(map(parse_setting, settings or ())), framework=framework)
+        self.pack = load_pack()
+        self.runs = runs_at(paths, self.request)
+        if run is not None:
+            self.runs = [each for each in self.runs if plain(each.id) == run]
+            if not self.runs:
+                raise DoctorError(f"{source}: no run {run!r} there", hint="analyze lists them", code=ExitCode.USAGE)
+
+    def judged(self) -> list[tuple[Run, Diagnosis]]:
+        """Return the runs with their diagnoses, the worst first."""
+        pairs = [(run, diagnose(run, self.pack, self.request)) for run in self.runs]
+        order = by_gravity([diagnosis for _, diagnosis in pairs], [run for run, _ in pairs])
+        return [(run, diagnosis) for diagnosis, run in order if run is not None]
+
+
+def analyze(roots: Sequence[Path], source: str, **options: Any) -> Analysis:  # noqa: ANN401 - those of _Asked
+    """Diagnose the runs of a source, the worst in detail."""
+    judged = _Asked(roots, source, **options).judged()
+    run, diagnosis = judged[0]
+    answer = Analysis(runs=len(judged), diagnosis=answers.short(run, diagnosis), more=_more(diagnosis))
+    if others := [_other(diagnosis) for _, diagnosis in judged[1 : MOST_OTHERS + 1]]:
+        answer["others"] = others
+    return answer
+
+
+def _other(diagnosis: Diagnosis) -> OtherRun:
+    other = OtherRun(run=plain(diagnosis.run.id), verdict=str(diagnosis.verdict))
+    if (leader := next((cause for cause in diagnosis.causes if cause.leader), None)) is not None:
+        other["cause"] = leader.id
+    return other
+
+
+def _more(diagnosis: Diagnosis) -> list[str]:
+    """Return the calls that say more about a diagnosis."""
+    calls = [f"why(source, cause='{cause.id}')" for cause in diagnosis.causes if cause.leader][:2]
+    findings = [name for problem in diagnosis.problems for name in problem.findings]
+    calls += [f"evidence(source, finding='{name}')" for name in findings[:1]]
+    if any(not cause.benign and cause.confidence != "suspected" and cause.leader for cause in diagnosis.causes):
+        calls.append("propose_patch(source)")
+    return calls if calls and diagnosis.verdict != "inconclusive" else [*calls, "what_to_log_next(source)"]
+
+
+def why(roots: Sequence[Path], source: str, cause: str | None, **options: Any) -> Account:  # noqa: ANN401
+    """Return the account of a cause, by default of the one that leads."""
+    run, diagnosis = _Asked(roots, source, **options).judged()[0]
+    return answers.account(_cause(diagnosis, cause), run, diagnosis)
+
+
+def _cause(diagnosis: Diagnosis, name: str | None) -> RankedCause:
+    if not diagnosis.causes:
+        raise DoctorError("no cause explains anything of this run", hint=f"it is {diagnosis.verdict}")
+    if name is None:
+        return next((cause for cause in diagnosis.causes if cause.leader), diagnosis.causes[0])
+    known = {cause.id: cause for cause in diagnosis.causes}
+    if name not in known:
+        open_ = next((each.because for each in diagnosis.not_ruled_out if each.id == name), "")
+        reason = f"it was not ruled out either: {open_}" if open_ else f"causes of this run: {', '.join([*known][:8])}"
+        raise DoctorError(f"'{name}' is no cause of this run", hint=reason, code=ExitCode.USAGE)
+    return known[name]
+
+
+def prepare() -> None:
+    """Load rules and profiles of trainers once, which lie in no folder that a client may read."""
+    load_pack()
+    profiles()
+
+
+def explain(name: str, offset: int | None) -> Page:
+    """Return a manual page, or the part of it from a character on."""
+    from ppo_doctor.cli.pages import page
+
+    text = page(name)
+    if offset is None:
+        return Page(name=plain(name), markdown=text)
+    answer = Page(name=plain(name), markdown=text[offset : offset + MOST_OF_PAGE])
+    if offset + MOST_OF_PAGE < len(text):
+        answer["next_offset"] = offset + MOST_OF_PAGE
+    return answer
+
+
+def pages() -> dict[str, list[str]]:
+    """Return the names of all manual pages by kind."""
+    from ppo_doctor.cli.pages import entries
+
+    names: dict[str, list[str]] = {}
+    for entry in entries(load_pack()):
+        names.setdefault(entry.folder, []).append(entry.name)
+    return names
+
+
+def compare(roots: Sequence[Path], a: str, b: str) -> ComparisonAnswer:
+    """Return what differs between two runs or reports."""
+    from ppo_doctor.cli.compare import compare_sources
+
+    named = [str(resolved(text, roots)) for text in (a, b)]
+    found = compare_sources(named, Request(), (), group=False)
+    why_ = {each.difference: each.says for each in found.explanations}
+    sides = []
+    for side, outcome in zip((found.a, found.b), found.outcomes, strict=True):
+        entry = answers.SideOf(run=plain(side.name), verdicts=list(map(str, side.verdicts)), causes=list(side.causes))
+        if outcome is not None:
+            entry["reward"] = answers.Reward(metric=outcome.metric, **_finite(outcome, ("first", "last", "best")))
+        sides.append(entry)
+    answer = ComparisonAnswer(different=found.different, sides=sides, diverged=[], settings=[])
+    for divergence in (found.divergences or ())[:MOST_NAMES]:
+        numbers = _finite(divergence, ("a", "b"))
+        answer["diverged"].append(Change(metric=divergence.metric, from_step=divergence.step, **numbers))
+    for each in sorted(found.differences, key=lambda each: each not in why_)[:MOST_NAMES]:
+        setting = SettingOf(key=plain(each.key), a=answers.value_of(each.a), b=answers.value_of(each.b))
+        if each in why_:
+            setting["may_explain"] = why_[each]
+        answer["settings"].append(setting)
+    left = max(len(found.differences) - MOST_NAMES, 0) + max(len(found.divergences or ()) - MOST_NAMES, 0)
+    return answer | {"left_out": left} if left else answer  # type: ignore[return-value]
+
+
+def _finite(value: object, names: Sequence[str]) -> dict[str, Any]:
+    numbers = {name: float(getattr(value, name)) for name in names}
+    return {name: number if math.isfinite(number) else None for name, number in numbers.items()}
+
+
+def inspect(roots: Sequence[Path], source: str, **options: Any) -> Inspected:  # noqa: ANN401
+    """Return what was read of a source: metrics, settings, updates per batch, and which causes it can decide."""
+    from ppo_doctor.diagnosis.inspection import inspect as inspection_of
+
+    asked = _Asked(roots, source, **options)
+    found = inspection_of(asked.runs[0], asked.pack)
+    run = found.run
+    settings = [(name, each) for name, each in sorted(run.config.items()) if each.how != "default"]
+    return Inspected(
+        run=plain(run.id),
+        runs=len(asked.runs),
+        framework=plain(run.framework),
+        algorithm=plain(run.algorithm),
+        steps=list(run.steps or ()),
+        files=[f"{plain(each.path)}: {each.container}, {each.records} records" for each in run.sources[:MOST_NAMES]],
+        metrics={each.name: plain(each.raw, 80) for each in found.mapped},
+        unknown_keys=[plain(key, 80) for key, _ in found.unknown[:MOST_NAMES]],
+        settings={name: answers.value_of(each.value) for name, each in settings[: 2 * MOST_NAMES]},
+        updates_per_batch=[prose(fact.says, 200) for fact in (*found.updates, *found.asked)],
+        can_judge=list(found.judged),
+        cannot_judge=len(found.not_judged),
+        notes=[prose(str(note), 200) for note in run.notes[:4]],
+        text_is=DATA,
+    )
+
+
+def what_to_log_next(roots: Sequence[Path], source: str, **options: Any) -> ToLog:  # noqa: ANN401
+    """Return the metrics that would settle most, and what would settle the causes that lead."""
+    from ppo_doctor.diagnosis.inspection import wanted
+    from ppo_doctor.report.summary import summarize
+
+    asked = _Asked(roots, source, **options)
+    run, diagnosis = asked.judged()[0]
+    best = wanted(asked.pack, {finding.rule: finding for finding in diagnosis.findings})
+    leaders = [cause for cause in diagnosis.causes if cause.leader and answers.settles(cause)]
+    return ToLog(
+        run=plain(run.id),
+        metrics=[answers.Wanted(metric=each.metric, would_judge=list(each.causes[:6])) for each in best],
+        settle=[answers.Settle(cause=cause.id, by=answers.settles(cause)) for cause in leaders[:4]],
+        open=[each.question for each in summarize(diagnosis, run).open],
+        how="explain(name=METRIC) says what a metric is; ppo_doctor.record writes these from a training script",
+    )
+
+
+def evidence(
+    roots: Sequence[Path],
+    source: str,
+    finding: str,
+    around: int,
+    **options: Any,  # noqa: ANN401
+) -> Evidence:
+    """Return the numbers and the lines of the log around what a finding rests on."""
+    run, diagnosis = _Asked(roots, source, **options).judged()[0]
+    found = next((each for each in diagnosis.findings if each.rule == finding and each.evidence), None)
+    if found is None:
+        fired = [each.rule for each in diagnosis.findings if each.status == "fired"]
+        near = get_close_matches(finding, fired, n=3) or fired[:8]
+        hint = f"findings of this run: {', '.join(near)}" if near else "analyze lists findings"
+        raise DoctorError(f"'{finding}' is no finding of this run", hint=hint, code=ExitCode.USAGE)
+    around = min(around, MOST_RECORDS)
+    quotes = answers.quotes_of(run, diagnosis)
+    answer = Evidence(
+        finding=answers.found(found, quotes),
+        points=_points(run, found, around),
+        records=_records(run, found, around),
+        text_is=DATA,
+    )
+    if listed := quotes.listed():
+        answer["quoted"] = listed
+    return answer
+
+
+def _points(run: Run, finding: Finding, around: int) -> dict[str, list[Point]]:
+    """Return the values of each metric of a finding around its onset."""
+    shown: dict[str, list[Point]] = {}
+    for each in finding.evidence:
+        series = run.series.get(each.metric)
+        if series is None or not len(series) or each.metric in shown:
+            continue
+        steps = series.axis.steps
+        begin = finding.onset_step if finding.onset_step is not None else (each.steps or (int(steps[0]),))[0]
+        at = int(np.searchsorted(steps, begin))
+        chosen = range(max(0, at - around), min(len(series), at + around + 1))
+        shown[each.metric] = [_point(series, index) for index in chosen]
+    return dict(islice(shown.items(), 4))
+
+
+def _point(series: Series, index: int) -> Point:
+    value = float(series.values[index])
+    point = Point(step=int(series.axis.steps[index]), value=value if math.isfinite(value) else str(value))
+    if (line := int(series.axis.lines[index])) > 0:
+        point["line"] = line
+    return point
+
+
+def _records(run: Run, finding: Finding, around: int) -> list[Record]:
+    """Return the lines of the log around a finding's place, none where that is no line of text."""
+    from ppo_doctor.cli.interactive.places import excerpt
+
+    place = answers.place_of(finding)
+    if place is None or place.line is None:
+        return []
+    shown = excerpt(place, run.sources, before=around, after=around)
+    return [Record(at=f"{plain(place.path)}:{line}", text=plain(text, LONGEST_LINE)) for line, text in shown.lines]
+
+
+def propose_patch(roots: Sequence[Path], source: str, **options: Any) -> PatchAnswer:  # noqa: ANN401
+    """Return the changes of settings that established and likely causes ask for; nothing is written."""
+    run, diagnosis = _Asked(roots, source, **options).judged()[0]
+    sure = [cause for cause in diagnosis.causes if answers.steps_of(cause, answers.Quotes(()))]
+    quotes = answers.quotes_of(run, diagnosis)
+    answer = PatchAnswer(run=plain(run.id), applied=False, for_causes=[], changes=[], other_steps=[])
+    for cause in (cause for cause in sure if cause.leader or cause.role == "root"):
+        answer["for_causes"].append(cause.id)
+        for step in answers.steps_of(cause, quotes):
+            place = answer["changes"] if "key" in step and "to" in step else answer["other_steps"]
+            if step not in place:
+                place.append(step)
+    if not answer["for_causes"]:
+        answer["note"] = "no cause is established or likely: change nothing on a suspicion"
+    if (patch := _patch(run, diagnosis)) is not None:
+        answer["diff"] = patch
+    return answer
+
+
+def _patch(run: Run, diagnosis: Diagnosis) -> str | None:
+    """Return a unified diff of the run's own configuration, None where none can be made."""
+    del run, diagnosis
+    return None
+
+
+def fleet_query(
+    roots: Sequence[Path], table: str, where: Mapping[str, str] | None, having: str | None, limit: int
+) -> Fleet:
+    """Return counts and rows of a fleet's table."""
+    from ppo_doctor.fleets.summary import COLUMNS, gravity, summarize
+    from ppo_doctor.fleets.table import Table
+
+    path = resolved(table, roots)
+    if path.is_dir():
+        hint = "name the file that ppo-doctor fleet --out wrote"
+        raise DoctorError(f"{table} is a folder", hint=hint, code=ExitCode.USAGE)
+    columns = ("status", "verdict", "cause", "trainer", "model", "environment", "outcome")
+    if unknown := set(where or ()) - set(columns):
+        hint = f"columns: {', '.join(columns)}"
+        raise DoctorError(f"no column {', '.join(sorted(unknown))} to choose by", hint=hint, code=ExitCode.USAGE)
+    for part in path.with_name(f"{path.name}.parts").glob("part-*.parquet"):  # of a call that was interrupted
+        resolved(str(part), roots)
+
+    def chosen() -> Iterator[Mapping[str, Any]]:
+        return (row for row in Table(path).rows(COLUMNS) if _matches(row, where or {}, having))
+
+    summary = summarize(chosen())  # in two passes, because a table may be larger than the memory
+    worst = nsmallest(min(limit, MOST_ROWS), (row for row in chosen() if row["status"] == "judged"), key=gravity)
+    return Fleet(
+        runs=summary.runs,
+        judged=summary.judged,
+        failed=summary.failed,
+        verdicts=dict(summary.verdicts),
+        causes={each.id: each.runs for each in summary.causes[:MOST_NAMES]},
+        findings={each.id: each.runs for each in summary.findings[:MOST_NAMES]},
+        separating=[_separator(each) for each in summary.separating.found[:5]],
+        rows=[_row(row) for row in worst],
+    )
+
+
+def _matches(row: Mapping[str, Any], where: Mapping[str, str], having: str | None) -> bool:
+    """Return whether a row has the wanted values, and the wanted finding or cause."""
+    if any(row[name] != value for name, value in where.items()):
+        return False
+    ids = {each["id"] for each in (*(row["findings"] or ()), *(row["causes"] or ()))}
+    return having is None or having in ids
+
+
+def _separator(each: Separator) -> SeparatorOf:
+    return SeparatorOf(
+        setting=plain(each.setting, 80),
+        value=plain(each.value, 80),
+        runs=each.runs,
+        unhealthy=each.broken,
+        others=each.runs_others,
+        unhealthy_others=each.broken_others,
+    )
+
+
+def _row(row: Mapping[str, Any]) -> FleetRun:
+    shown = FleetRun(run=plain(row["run"]), source=plain(row["source"]), verdict=row["verdict"], cause=row["cause"])
+    if row["onset_step"] is not None:
+        shown["since_step"] = row["onset_step"]
+    return shown
+
+
+def watch(roots: Sequence[Path], source: str, cursor: str | None) -> Watched:
+    """Return what has happened to a run since a cursor; without one, what it is like now."""
+    from ppo_doctor.cli.agents.cursor import Cursor, seen
+
+    asked = _Asked(roots, source)
+    run = asked.runs[-1]
+    before = Cursor.read(cursor) if cursor else None
+    now, monitor = seen(run, lambda each: diagnose(each, asked.pack, asked.request))
+    diagnosis = monitor.diagnosis
+    quotes = answers.quotes_of(run, diagnosis) if diagnosis is not None else answers.Quotes(())
+    events = [replace(event, text=quotes.sentence(event.text)) for event in now.events_since(before, monitor, run)]
+    answer = Watched(
+        run=plain(run.id),
+        updates=now.updates,
+        new_updates=now.updates - (before.updates if before is not None else 0),
+        verdict=now.verdict,
+        events=[
+            EventOf(**{key: value for key, value in asdict(event).items() if value is not None}) for event in events
+        ],
+        cursor=now.text(),
+    )
+    if run.steps:
+        answer["step"] = run.steps[1]
+    if listed := quotes.listed():
+        answer["quoted"] = listed
+    return answer
+
+
+#: What may read the allowed folders, and what reads only the package itself.
+JOBS: Mapping[str, Callable[..., Any]] = {
+    job.__name__: job
+    for job in (analyze, why, compare, inspect, evidence, what_to_log_next, propose_patch, watch, fleet_query)
+}
+MANUAL: Mapping[str, Callable[..., Any]] = {"explain": explain, "pages": pages}
