@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from heapq import nsmallest
 from itertools import islice
@@ -43,10 +44,12 @@ from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.request import Request
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.phrases import by_gravity
+from ppo_doctor.report.summary import relative
 from ppo_doctor.trainers.configuration import parse_setting
 from ppo_doctor.trainers.detection import profiles
 
 if TYPE_CHECKING:
+    from ppo_doctor.cli.watch.monitor import Event
     from ppo_doctor.fleets.separating import Separator
     from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
     from ppo_doctor.model.rules import Finding
@@ -73,11 +76,13 @@ class _Asked:
         paths = [resolved(text, roots) for text in (source, config) if text is not None]
         self.request = Request(settings=dict(map(parse_setting, settings or ())), framework=framework)
         self.pack = load_pack()
-        self.runs = runs_at(paths, self.request)
+        self.read = runs_at(paths, self.request)
+        self.runs = self.read.runs
         if run is not None:
-            self.runs = [each for each in self.runs if plain(each.id) == run]
+            self.runs = [each for each in self.runs if run in (self.read.name(each), each.id)]
             if not self.runs:
                 raise DoctorError(f"{source}: no run {run!r} there", hint="analyze lists them", code=ExitCode.USAGE)
+        self.name = self.read.name
 
     def judged(self) -> list[tuple[Run, Diagnosis]]:
         """Return the runs with their diagnoses, the worst first."""
@@ -88,16 +93,23 @@ class _Asked:
 
 def analyze(roots: Sequence[Path], source: str, **options: Any) -> Analysis:  # noqa: ANN401 - those of _Asked
     """Diagnose the runs of a source, the worst in detail."""
-    judged = _Asked(roots, source, **options).judged()
+    asked = _Asked(roots, source, **options)
+    judged = asked.judged()
     run, diagnosis = judged[0]
-    answer = Analysis(runs=len(judged), diagnosis=answers.short(run, diagnosis), more=_more(diagnosis))
-    if others := [_other(diagnosis) for _, diagnosis in judged[1 : MOST_OTHERS + 1]]:
-        answer["others"] = others
+    shown = answers.short(asked.name(run), run, diagnosis)
+    answer = Analysis(runs=len(judged), diagnosis=shown, more=_more(diagnosis))
+    if len(judged) > 1:
+        answer["verdicts"] = dict(Counter(str(each.verdict) for _, each in judged))
+        answer["others"] = [_other(asked.name(run), each) for run, each in judged[1 : MOST_OTHERS + 1]]
+    if failed := asked.read.failed:
+        answer["not_read"] = [prose(error.message, 120) for error in failed[:3]]
+        if len(failed) > 3:
+            answer["not_read"].append(f"and {len(failed) - 3} more")
     return answer
 
 
-def _other(diagnosis: Diagnosis) -> OtherRun:
-    other = OtherRun(run=plain(diagnosis.run.id), verdict=str(diagnosis.verdict))
+def _other(name: str, diagnosis: Diagnosis) -> OtherRun:
+    other = OtherRun(run=name, verdict=str(diagnosis.verdict))
     if (leader := next((cause for cause in diagnosis.causes if cause.leader), None)) is not None:
         other["cause"] = leader.id
     return other
@@ -115,8 +127,9 @@ def _more(diagnosis: Diagnosis) -> list[str]:
 
 def why(roots: Sequence[Path], source: str, cause: str | None, **options: Any) -> Account:  # noqa: ANN401
     """Return the account of a cause, by default of the one that leads."""
-    run, diagnosis = _Asked(roots, source, **options).judged()[0]
-    return answers.account(_cause(diagnosis, cause), run, diagnosis)
+    asked = _Asked(roots, source, **options)
+    run, diagnosis = asked.judged()[0]
+    return answers.account(asked.name(run), _cause(diagnosis, cause), run, diagnosis)
 
 
 def _cause(diagnosis: Diagnosis, name: str | None) -> RankedCause:
@@ -172,24 +185,26 @@ def compare(roots: Sequence[Path], a: str, b: str) -> ComparisonAnswer:
     for side, outcome in zip((found.a, found.b), found.outcomes, strict=True):
         entry = answers.SideOf(run=plain(side.name), verdicts=list(map(str, side.verdicts)), causes=list(side.causes))
         if outcome is not None:
-            entry["reward"] = answers.Reward(metric=outcome.metric, **_finite(outcome, ("first", "last", "best")))
+            first, last, best = map(_finite, (outcome.first, outcome.last, outcome.best))
+            entry["reward"] = answers.Reward(metric=outcome.metric, first=first, last=last, best=best)
         sides.append(entry)
     answer = ComparisonAnswer(different=found.different, sides=sides, diverged=[], settings=[])
     for divergence in (found.divergences or ())[:MOST_NAMES]:
-        numbers = _finite(divergence, ("a", "b"))
-        answer["diverged"].append(Change(metric=divergence.metric, from_step=divergence.step, **numbers))
+        a_since, b_since = _finite(divergence.a), _finite(divergence.b)
+        answer["diverged"].append(Change(metric=divergence.metric, from_step=divergence.step, a=a_since, b=b_since))
     for each in sorted(found.differences, key=lambda each: each not in why_)[:MOST_NAMES]:
         setting = SettingOf(key=plain(each.key), a=answers.value_of(each.a), b=answers.value_of(each.b))
         if each in why_:
             setting["may_explain"] = why_[each]
         answer["settings"].append(setting)
     left = max(len(found.differences) - MOST_NAMES, 0) + max(len(found.divergences or ()) - MOST_NAMES, 0)
-    return answer | {"left_out": left} if left else answer  # type: ignore[return-value]
+    if left:
+        answer["left_out"] = left
+    return answer
 
 
-def _finite(value: object, names: Sequence[str]) -> dict[str, Any]:
-    numbers = {name: float(getattr(value, name)) for name in names}
-    return {name: number if math.isfinite(number) else None for name, number in numbers.items()}
+def _finite(number: float) -> float | None:
+    return float(number) if math.isfinite(number) else None
 
 
 def inspect(roots: Sequence[Path], source: str, **options: Any) -> Inspected:  # noqa: ANN401
@@ -201,7 +216,7 @@ def inspect(roots: Sequence[Path], source: str, **options: Any) -> Inspected:  #
     run = found.run
     settings = [(name, each) for name, each in sorted(run.config.items()) if each.how != "default"]
     return Inspected(
-        run=plain(run.id),
+        run=asked.name(run),
         runs=len(asked.runs),
         framework=plain(run.framework),
         algorithm=plain(run.algorithm),
@@ -228,7 +243,7 @@ def what_to_log_next(roots: Sequence[Path], source: str, **options: Any) -> ToLo
     best = wanted(asked.pack, {finding.rule: finding for finding in diagnosis.findings})
     leaders = [cause for cause in diagnosis.causes if cause.leader and answers.settles(cause)]
     return ToLog(
-        run=plain(run.id),
+        run=asked.name(run),
         metrics=[answers.Wanted(metric=each.metric, would_judge=list(each.causes[:6])) for each in best],
         settle=[answers.Settle(cause=cause.id, by=answers.settles(cause)) for cause in leaders[:4]],
         open=[each.question for each in summarize(diagnosis, run).open],
@@ -244,7 +259,8 @@ def evidence(
     **options: Any,  # noqa: ANN401
 ) -> Evidence:
     """Return the numbers and the lines of the log around what a finding rests on."""
-    run, diagnosis = _Asked(roots, source, **options).judged()[0]
+    asked = _Asked(roots, source, **options)
+    run, diagnosis = asked.judged()[0]
     found = next((each for each in diagnosis.findings if each.rule == finding and each.evidence), None)
     if found is None:
         fired = [each.rule for each in diagnosis.findings if each.status == "fired"]
@@ -254,11 +270,14 @@ def evidence(
     around = min(around, MOST_RECORDS)
     quotes = answers.quotes_of(run, diagnosis)
     answer = Evidence(
-        finding=answers.found(found, quotes),
+        run=asked.name(run),
+        finding=answers.found(next(each for each in relative(diagnosis).findings if each.rule == finding), quotes),
         points=_points(run, found, around),
         records=_records(run, found, around),
         text_is=DATA,
     )
+    if answer["records"] and (place := answers.place_of(found)) is not None:
+        answer["file"] = plain(place.path)
     if listed := quotes.listed():
         answer["quoted"] = listed
     return answer
@@ -295,15 +314,16 @@ def _records(run: Run, finding: Finding, around: int) -> list[Record]:
     if place is None or place.line is None:
         return []
     shown = excerpt(place, run.sources, before=around, after=around)
-    return [Record(at=f"{plain(place.path)}:{line}", text=plain(text, LONGEST_LINE)) for line, text in shown.lines]
+    return [Record(line=line, text=plain(text, LONGEST_LINE)) for line, text in shown.lines]
 
 
 def propose_patch(roots: Sequence[Path], source: str, **options: Any) -> PatchAnswer:  # noqa: ANN401
     """Return the changes of settings that established and likely causes ask for; nothing is written."""
-    run, diagnosis = _Asked(roots, source, **options).judged()[0]
+    asked = _Asked(roots, source, **options)
+    run, diagnosis = asked.judged()[0]
     sure = [cause for cause in diagnosis.causes if answers.steps_of(cause, answers.Quotes(()))]
     quotes = answers.quotes_of(run, diagnosis)
-    answer = PatchAnswer(run=plain(run.id), applied=False, for_causes=[], changes=[], other_steps=[])
+    answer = PatchAnswer(run=asked.name(run), applied=False, for_causes=[], changes=[], other_steps=[])
     for cause in (cause for cause in sure if cause.leader or cause.role == "root"):
         answer["for_causes"].append(cause.id)
         for step in answers.steps_of(cause, quotes):
@@ -400,15 +420,22 @@ def watch(roots: Sequence[Path], source: str, cursor: str | None) -> Watched:
         updates=now.updates,
         new_updates=now.updates - (before.updates if before is not None else 0),
         verdict=now.verdict,
-        events=[
-            EventOf(**{key: value for key, value in asdict(event).items() if value is not None}) for event in events
-        ],
+        events=[_event(event) for event in events],
         cursor=now.text(),
     )
     if run.steps:
         answer["step"] = run.steps[1]
     if listed := quotes.listed():
         answer["quoted"] = listed
+    return answer
+
+
+def _event(event: Event) -> EventOf:
+    answer = EventOf(kind=event.kind, text=event.text)
+    if event.step is not None:
+        answer["step"] = event.step
+    if event.severity is not None:
+        answer["severity"] = str(event.severity)
     return answer
 
 

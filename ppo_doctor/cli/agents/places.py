@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from ppo_doctor.cli.options import gather_runs
 from ppo_doctor.diagnosis.analyze import runs_of
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.opening import is_outside, plain_file
+from ppo_doctor.report.escape import plain
 
 if TYPE_CHECKING:
     from ppo_doctor.model.request import Request
@@ -54,16 +56,34 @@ def _check(path: Path) -> None:
         raise DoctorError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def runs_at(paths: Sequence[Path], request: Request) -> list[Run]:
-    """Return the runs in files and folders.
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The runs in some files and folders, and why others could not be read."""
+
+    runs: list[Run]
+    failed: list[DoctorError]
+
+    def name(self, run: Run) -> str:
+        """Return the name of a run: its path below the folder that all runs share, if there are several."""
+        if len(self.runs) == 1:
+            return plain(run.id)
+        shared = os.path.commonprefix([each.id for each in self.runs])
+        return plain(run.id[shared.rfind("/") + 1 :])
+
+
+def runs_at(paths: Sequence[Path], request: Request) -> Read:
+    """Return the runs in files and folders; one that cannot be read does not hide the others.
 
     Raises:
-        DoctorError: there is none, one cannot be read, or a configuration is among several logs.
+        DoctorError: there is none that can be read, or a configuration is among several logs.
     """
-    found, missing = gather_runs([str(path) for path in paths])
-    if missing:
-        raise missing[0]
-    runs = [run for source in found for run in runs_of(source, request)]
+    found, failed = gather_runs([str(path) for path in paths])
+    runs: list[Run] = []
+    for source in found:
+        try:
+            runs += runs_of(source, request)
+        except DoctorError as error:
+            failed.append(error)
     if not runs:
-        raise DoctorError(f"{paths[0]}: no run is there", hint="inspect says what was read of a single file")
-    return runs
+        raise failed[0] if failed else DoctorError(f"{paths[0]}: no run is there")
+    return Read(runs, failed)

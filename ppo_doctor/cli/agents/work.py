@@ -1,4 +1,4 @@
-"""Run jobs in worker processes: a call that is cancelled or takes too long ends with its process, and blocks no other."""
+"""Run jobs in worker processes: a call that is cancelled or takes too long ends with its process, and holds up none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST, LEAST_WORKERS, MOST_WORKERS, MOST_WAITING = 120.0, 2, 4, 64
 MOST_BYTES = 512 << 20
 
 
-def perform(name: str, roots: Sequence[Path], arguments: Mapping[str, Any]) -> dict[str, Any]:
+def perform(name: str, roots: Sequence[Path], arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """Return the answer of a tool; nothing outside the roots is read.
 
     Raises:
@@ -41,7 +41,7 @@ def perform(name: str, roots: Sequence[Path], arguments: Mapping[str, Any]) -> d
 
 
 class Workers:
-    """Worker processes that make the answers; `roots` are the folders that may be read, none if the client names them."""
+    """Worker processes that make the answers, and the folders that the user lets them read, if he named any."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.roots = tuple(roots)
