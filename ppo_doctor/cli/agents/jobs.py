@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,6 @@ from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli.agents import answers
 from ppo_doctor.cli.agents.answers import (
     DATA,
-    MOST_OTHERS,
     Account,
     Analysis,
     Change,
@@ -28,6 +28,7 @@ from ppo_doctor.cli.agents.answers import (
     Fleet,
     FleetRun,
     Inspected,
+    Most,
     OtherRun,
     Page,
     PatchAnswer,
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
 
 #: Most characters of a manual page in one answer, rows of a fleet's table, and records around a finding.
 MOST_OF_PAGE, MOST_ROWS, MOST_RECORDS = 6000, 50, 20
+#: Most characters of a diagnosis, some 800 tokens.
+SHORT = 2100
 #: Most names of a list, and longest line of a log.
 MOST_NAMES, LONGEST_LINE = 12, 400
 
@@ -92,19 +95,27 @@ class _Asked:
 
 
 def analyze(roots: Sequence[Path], source: str, **options: Any) -> Analysis:  # noqa: ANN401 - those of _Asked
-    """Diagnose the runs of a source, the worst in detail."""
+    """Diagnose the runs of a source, the worst in detail, as far as the answer stays short."""
     asked = _Asked(roots, source, **options)
     judged = asked.judged()
+    for most in answers.MOST:
+        answer = _analysis(asked, judged, most)
+        if len(json.dumps(answer)) <= SHORT:
+            break
+    return answer
+
+
+def _analysis(asked: _Asked, judged: Sequence[tuple[Run, Diagnosis]], most: Most) -> Analysis:
     run, diagnosis = judged[0]
-    shown = answers.short(asked.name(run), run, diagnosis)
+    shown = answers.short(asked.name(run), run, diagnosis, most)
     answer = Analysis(runs=len(judged), diagnosis=shown, more=_more(diagnosis))
     if len(judged) > 1:
         answer["verdicts"] = dict(Counter(str(each.verdict) for _, each in judged))
-        answer["others"] = [_other(asked.name(run), each) for run, each in judged[1 : MOST_OTHERS + 1]]
+        answer["others"] = [_other(asked.name(run), each) for run, each in judged[1 : most.others + 1]]
     if failed := asked.read.failed:
-        answer["not_read"] = [prose(error.message, 120) for error in failed[:3]]
-        if len(failed) > 3:
-            answer["not_read"].append(f"and {len(failed) - 3} more")
+        answer["not_read"] = [prose(error.message, 120) for error in failed[:2]]
+        if len(failed) > 2:
+            answer["not_read"].append(f"and {len(failed) - 2} more")
     return answer
 
 
