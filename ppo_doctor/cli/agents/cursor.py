@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
     from ppo_doctor.model.diagnosis import Diagnosis
     from ppo_doctor.model.run import Run
 
-#: Longest cursor that is read.
-LONGEST = 4000
+#: Longest cursor that is read, and most digits of its count.
+LONGEST, DIGITS = 4000, 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +34,15 @@ class Cursor:
         Raises:
             DoctorError: it is none (exit code 2).
         """
-        try:
-            given = json.loads(text[:LONGEST])
-            return cls(
-                str(given["run"]), int(given["updates"]), str(given["verdict"]), tuple(map(str, given["causes"]))
-            )
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        run, *rest = text[:LONGEST].split(":")
+        if len(rest) != 3 or not rest[0].isascii() or not rest[0].isdigit() or len(rest[0]) > DIGITS:
             hint = "give the cursor of the last answer unchanged, or none"
-            raise DoctorError("this is no cursor of watch", hint=hint, code=ExitCode.USAGE) from error
+            raise DoctorError("this is no cursor of watch", hint=hint, code=ExitCode.USAGE)
+        return cls(run, int(rest[0]), rest[1], tuple(filter(None, rest[2].split(","))))
 
     def text(self) -> str:
-        """Return the cursor as text."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        """Return the cursor as text, which is no JSON: the SDK would parse that before we see it."""
+        return f"{self.run}:{self.updates}:{self.verdict}:{','.join(self.causes)}"
 
     def events_since(self, before: Cursor | None, monitor: Monitor, run: Run) -> list[Event]:
         """Return what this state of a run has that an earlier one had not."""

@@ -14,7 +14,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, ListRoots, Resolve
 from mcp.server.mcpserver.exceptions import ResourceError
 from mcp_types import CallToolResult, ListRootsResult, TextContent, ToolAnnotations
-from pydantic import Field
+from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from ppo_doctor import __version__
@@ -47,6 +47,7 @@ Path_ = Annotated[
 ]
 
 
+@with_config(ConfigDict(extra="forbid"))
 class Options(TypedDict, total=False):
     """What the files do not tell."""
 

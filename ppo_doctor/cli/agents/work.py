@@ -47,6 +47,11 @@ class Workers:
         self.roots = tuple(roots)
         self._limit = CapacityLimiter(max(LEAST_WORKERS, min(MOST_WORKERS, processors())))
 
+    @property
+    def busy(self) -> int:
+        """Return the number of processes that work on a call."""
+        return int(self._limit.borrowed_tokens)
+
     async def make(self, job: str, roots: Sequence[Path], arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Return what a job makes of its arguments.
 

@@ -57,7 +57,9 @@ def cursor_updates(run):
     return seen(run, judge)[0].updates
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", "null", "{" * 5000, '{"run": 1, "updates": "x"}'])
+@pytest.mark.parametrize(
+    "text", ["", "a:b", "a:b:c:d", "a:1:b", "a:1:b:c:d", "a:²:b:c", "a:" + 50 * "9" + ":b:c", ":" * 9000]
+)
 def test_what_is_no_cursor_is_refused(text):
     with pytest.raises(DoctorError, match="cursor"):
         Cursor.read(text)
