@@ -15,6 +15,7 @@ from ppo_doctor.cli.application import app
 from ppo_doctor.cli.options import (
     Aliases,
     All,
+    Apply,
     Configs,
     Debug,
     FailOn,
@@ -26,6 +27,7 @@ from ppo_doctor.cli.options import (
     Names,
     NoColor,
     Output,
+    PatchOption,
     Quiet,
     RuleFolders,
     SaveAliases,
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import Run
     from ppo_doctor.model.words import ConfigValue
     from ppo_doctor.report import RenderOptions
+    from ppo_doctor.report.patch import Patch
     from ppo_doctor.runs.layouts import RunSource
 
 
@@ -91,14 +94,16 @@ def analyze(
     together: Together = False,
     separate: Separate = False,
     jobs: Jobs = None,
+    patch: PatchOption = False,
+    apply: Apply = False,
 ) -> None:
     """Diagnose training runs."""
     from ppo_doctor.report import RenderOptions
 
-    reports = _files(formats, output) if interactive else places(formats, output)
+    patches: dict[str, Patch] | None = {} if patch or apply else None
+    reports = _files(formats, output, interactive=interactive, patch=patches is not None)
     refuse_inputs(reports, sources, config or [], rules or [])
-    color = False if no_color else None
-    options = RenderOptions(why=why, all=all_checks, quiet=quiet, fail_on=fail_on, color=color)
+    options = RenderOptions(why=why, all=all_checks, quiet=quiet, fail_on=fail_on, color=False if no_color else None)
     inputs: set[str] = set()
     try:
         check_fail_on(fail_on)
@@ -112,7 +117,14 @@ def analyze(
         runs, errors = gather_runs(sources, together=together, separate=separate)
         if save_alias:
             save_aliases(request, runs)
-        code = _analyze(runs, errors, request, pack, reports, inputs, options, interactive=interactive, jobs=jobs)
+        options = replace(options, patches=patches) if patches is not None else options
+        code = _analyze(
+            runs, errors, request, pack, reports, inputs, options, patches, interactive=interactive, jobs=jobs
+        )
+        if patches is not None:
+            from ppo_doctor.cli.patch import finish_patch
+
+            finish_patch(patches.values(), apply=apply, diff=all(path for _, path in reports))
     except DoctorError as error:
         report_error(error, reports, inputs)
         raise
@@ -127,6 +139,7 @@ def _analyze(
     reports: Sequence[Place],
     inputs: set[str],
     options: RenderOptions,
+    patches: dict[str, Patch] | None,
     *,
     interactive: bool,
     jobs: int | None,
@@ -141,6 +154,10 @@ def _analyze(
         shown = interactive or not (len(runs) > 1 and any(path is None for _, path in reports) and sys.stdout.isatty())
         for run, diagnosis in judge_runs(runs, errors, request, pack, jobs=jobs, shown=shown):
             codes.add(exit_code(diagnosis, options.fail_on))
+            if patches is not None:
+                from ppo_doctor.report.patch import propose
+
+                patches[diagnosis.run.id] = propose(diagnosis, run)
             yield run, diagnosis
             del run, diagnosis
 
@@ -169,19 +186,21 @@ def cases_of(judged: Sequence[tuple[Run, Diagnosis]], request: Request, pack: Pa
     ]
 
 
-def _files(formats: list[str] | None, output: Path | None) -> list[Place]:
-    """Return the reports to write in addition to the interactive one, which needs standard output.
+def _files(formats: list[str] | None, output: Path | None, *, interactive: bool, patch: bool) -> list[Place]:
+    """Return the reports to write; the interactive one and a diff need standard output, but JSON contains the diff.
 
     Raises:
-        DoctorError: a format without a file (exit code 2).
+        DoctorError: several want standard output (exit code 2).
     """
-    if not formats and output is None:
-        return []
-    reports = places(formats, output)
-    for name, path in reports:
-        if path is None:
-            hint = f"--format {name}=FILE writes it beside the interactive report; e exports from within"
-            raise DoctorError(f"--format {name} and -i both want the terminal", hint=hint, code=ExitCode.USAGE)
+    if not interactive and not patch:
+        return places(formats, output)
+    reports = places(formats, output) if formats or output is not None else []
+    wanted = [f"--format {name}" for name, path in reports if path is None and (interactive or name != "json")]
+    wanted += ["--patch"] if interactive and patch else []
+    if wanted:
+        other, what = ("-i", "the terminal") if interactive else ("--patch", "standard output")
+        hint = f"{wanted[0]}=FILE writes a file" if wanted[0] != "--patch" else "ask for one of them"
+        raise DoctorError(f"{wanted[0]} and {other} both want {what}", hint=hint, code=ExitCode.USAGE)
     return reports
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ppo_doctor.cli.application import app
-from ppo_doctor.cli.options import Framework, RuleFolders, check_fail_on, complete_severity
+from ppo_doctor.cli.options import Apply, Framework, RuleFolders, check_fail_on, complete_severity
 from ppo_doctor.cli.output import write
 from ppo_doctor.model.errors import DoctorError, ExitCode
 
 if TYPE_CHECKING:
     from ppo_doctor.checks.rulepack import Pack
+    from ppo_doctor.checks.run_view import RunView
     from ppo_doctor.model.rules import Finding
+    from ppo_doctor.report.patch import Patch
 
 CHECK_FAIL_ON = "Exit with 1 for a finding of: critical, high, medium, low."
 
@@ -26,6 +29,8 @@ def check_config(
     framework: Framework = None,
     fail_on: Annotated[str, typer.Option(help=CHECK_FAIL_ON, autocompletion=complete_severity)] = "medium",
     rules: RuleFolders = None,
+    fix: Annotated[bool, typer.Option("--fix", help="Print the correction of misspelt keys as a diff.")] = False,
+    apply: Apply = False,
 ) -> None:
     """Check training configurations before a run, by the rules that need no log; for pre-commit."""
     from ppo_doctor.checks.rulepack import load_pack
@@ -33,8 +38,15 @@ def check_config(
 
     check_fail_on(fail_on)
     pack = load_pack(rules or [])
-    checked = [check_file(path, pack, framework) for path in files]
-    write("".join(f"{prose(line)}\n" for entry in checked for line in entry.lines()))
+    checked = [check_file(path, pack, framework, fix=fix or apply) for path in files]
+    lines = "".join(f"{prose(line)}\n" for entry in checked for line in entry.lines())
+    if fix or apply:
+        from ppo_doctor.cli.patch import finish_patch
+
+        sys.stderr.write(lines)
+        finish_patch([entry.correction for entry in checked if entry.correction], apply=apply)
+    else:
+        write(lines)
     raise typer.Exit(max((entry.code(fail_on) for entry in checked), default=ExitCode.OK))
 
 
@@ -42,8 +54,8 @@ def check_config(
 class Checked:
     """The result of checking one configuration.
 
-    `known` is the number of canonical settings in it, `judged` the keys of those with a known range, and `why` the
-    reason if the file is no configuration.
+    `known` is the number of canonical settings in it, `judged` the keys of those with a known range, `correction` the
+    patch of its spelling if it was asked for, and `why` the reason if the file is no configuration.
     """
 
     path: Path
@@ -51,6 +63,7 @@ class Checked:
     framework: str = ""
     judged: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    correction: Patch | None = None
     why: str = ""
 
     def code(self, fail_on: str) -> ExitCode:
@@ -87,8 +100,8 @@ class Checked:
         return [(str(e.source or self.path), sentence(e)) for e in finding.evidence]
 
 
-def check_file(path: Path, pack: Pack, framework: str | None = None) -> Checked:
-    """Check one configuration file.
+def check_file(path: Path, pack: Pack, framework: str | None = None, *, fix: bool = False) -> Checked:
+    """Check one configuration file; with `fix` also correct its spelling.
 
     Raises:
         DoctorError: it cannot be read, or there is no such framework (exit code 2).
@@ -113,4 +126,12 @@ def check_file(path: Path, pack: Pack, framework: str | None = None) -> Checked:
         framework=run.framework,
         judged=tuple(setting.key for setting in judged(view)),
         findings=findings,
+        correction=_correction(view) if fix else None,
     )
+
+
+def _correction(view: RunView) -> Patch:
+    from ppo_doctor.checks.config import words_unknown
+    from ppo_doctor.report.patch import propose_spelling
+
+    return propose_spelling(view.run, [(setting, near) for setting, _, near in words_unknown(view) if near])

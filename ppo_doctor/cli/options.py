@@ -230,3 +230,5 @@ Jobs = Annotated[int | None, typer.Option(min=1, help="Processes for many runs. 
 Together = Annotated[bool, typer.Option("--together", help="Everything named is one run.")]
 Separate = Annotated[bool, typer.Option("--separate", help="Every file is a run of its own.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a bug.")]
+PatchOption = Annotated[bool, typer.Option("--patch", help="Print the fix as a diff of the run's configuration.")]
+Apply = Annotated[bool, typer.Option("--apply", help="Make the changes of the diff; a copy of each file is kept.")]

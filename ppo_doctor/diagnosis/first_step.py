@@ -132,6 +132,11 @@ def value_in_force(setting: str, run: Run) -> ConfigValue:
 
 
 def _default(setting: str, run: Run) -> ConfigValue:
+    """Return the trainer's default of a setting; the configured number instead if the log shows 0 in every record."""
+    given = run.config.get(setting)
+    configured = given.value if given is not None and given.how == "configured" else None
+    if isinstance(configured, int | float) and configured > 0 and value_in_force(setting, run) == 0:
+        return configured
     profile = profile_of_settings(run.framework)
     return profile.defaults.get(setting) if profile is not None else None
 

@@ -293,6 +293,8 @@ class Run:
     misspelt: Mapping[str, Setting] = field(default_factory=dict)
     #: settings as written, with secrets redacted; what reports show
     config_raw: Mapping[str, ConfigValue] = field(default_factory=dict)
+    #: the files that settings were read from, besides the log
+    configs: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
     #: every native key of the log → what is made of it
     keys: Mapping[str, KeyUse] = field(default_factory=dict)

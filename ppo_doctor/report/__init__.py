@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model.diagnosis import Diagnosis
     from ppo_doctor.model.run import Run
     from ppo_doctor.report.json_report import Flow
+    from ppo_doctor.report.patch import Patch
     from ppo_doctor.report.summary import Summary
 
 #: format → "module:function". The function renders one run; a module without it renders a list of one. `render_many`
@@ -62,6 +63,8 @@ class RenderOptions:
     ascii: bool | None = None
     #: run id → what the gate ruled; empty outside a gate
     gate_results: Mapping[str, GateResult] = field(default_factory=dict)
+    #: run id → the changes of its configurations; empty if none were asked for
+    patches: Mapping[str, Patch] = field(default_factory=dict)
 
     def gate_result(self, diagnosis: Diagnosis) -> GateResult | None:
         """Return the result of the gate for a run; None outside a gate."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import Run, SourceSummary
     from ppo_doctor.model.words import Status
     from ppo_doctor.report import RenderOptions
+    from ppo_doctor.report.patch import Change, Patch
 
 Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json]"
 
@@ -126,10 +127,34 @@ def render_error(message: str, hint: str, code: int) -> str:
 
 
 def _with_gate(diagnosis: Diagnosis, options: RenderOptions) -> dict[str, Json]:
-    """Return a diagnosis as plain dicts and lists, with the result of the gate if there is one."""
+    """Return a diagnosis as plain dicts and lists, with the result of the gate and the patch if there are such."""
     content = payload(diagnosis, everything=options.all)
-    result = options.gate_result(diagnosis)
-    return content if result is None else content | {"gate": gate_payload(result)}
+    result, patch = options.gate_result(diagnosis), options.patches.get(diagnosis.run.id)
+    if result is not None:
+        content |= {"gate": gate_payload(result)}
+    return content if patch is None else content | {"patch": patch_payload(patch)}
+
+
+def patch_payload(patch: Patch) -> dict[str, Json]:
+    """Return the changes of configurations as plain dicts and lists."""
+    return {
+        "diff": patch.diff,
+        "files": [file.path for file in patch.files],
+        "changes": [_change(change) for change in patch.changes],
+        **fields(patch, "notes"),
+    }
+
+
+def _change(change: Change) -> dict[str, Json]:
+    return {
+        "cause": change.cause or None,
+        "key": change.key,
+        "from": change.old,
+        "to": change.new,
+        "at": change.place or None,
+        "in_diff": not change.reason,
+        "reason": change.reason or None,
+    }
 
 
 def gate_payload(result: GateResult) -> dict[str, Json]:

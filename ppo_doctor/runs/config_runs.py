@@ -35,7 +35,8 @@ def run_of_settings(path: Path, request: Request, lent: Sequence[Found] = ()) ->
     Raises:
         DoctorError: it cannot be read (exit code 2), or holds no setting of PPO and its family (exit code 3).
     """
-    found = [*given_settings(request), *lent]
+    given = given_settings(request)
+    found = [*given, *lent]
     values = {key: value for origin in reversed(found) for key, value in origin.values.items()}
     program = imported(name for origin in found for name in origin.imports)
     profile, unclear = profile_of(path, values, request.framework or program)
@@ -43,7 +44,7 @@ def run_of_settings(path: Path, request: Request, lent: Sequence[Found] = ()) ->
     check_known(path, settings, named=bool(request.framework or program))
     configured = configured_updates(profile, settings)
     facts = {name: Fact(name=name, value=value, how="default") for name, value in profile.facts.items()}
-    files = dict.fromkeys(origin.source.path for origin in found if origin.source.path != "--set")
+    files = configuration.files_of(found)
     return Run(
         id=str(path),
         framework=profile.name,
@@ -54,6 +55,7 @@ def run_of_settings(path: Path, request: Request, lent: Sequence[Found] = ()) ->
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found),
         config_raw=values,
+        configs=configuration.files_of(given),
         notes=(Note(text=SCOPE), *unclear, *_expected(configured), _checked(profile, settings, values)),
     )
 

@@ -148,6 +148,7 @@ def _run(log: Log, request: Request, profile: Profile, near: Sequence[Beside]) -
         config=settings,
         misspelt=configuration.misspelt_settings(profile, found, embedded),
         config_raw=configuration.as_written(found),
+        configs=configuration.files_of([*given, *beside]),
         notes=(*notes, *rescaled(profile, path), *log.notes, *unread, *config_notes, *restored, *decided, *guesses),
         keys=uses(profile, log.keys, tuple(cells)),
         inferred={raw: held[raw] for raw in profile.inferred if raw in held},

@@ -75,6 +75,7 @@ def run_of_tensors(paths: Sequence[Path], request: Request) -> Run:
         facts={fact.name: fact for fact in (FROM_TENSORS, configured, _completions(archives)) if fact},
         config=settings,
         config_raw={key: value for origin in reversed(given) for key, value in origin.values.items()},
+        configs=configuration.files_of(given),
         notes=tuple(notes),
     )
 

@@ -60,6 +60,15 @@ def read_config(path: Path) -> Found:
     return _found(path, written)
 
 
+def settings_in(path: Path, text: str) -> Found:
+    """Return the settings that a file would have with this text.
+
+    Raises:
+        UnreadableError: the text is not in the format of the file.
+    """
+    return _found(path, parse(path.suffix, text))
+
+
 def _found(path: Path, written: Written) -> Found:
     values = followed(flatten(written.values))
     lines = {key: line for key in values if (line := line_of(written.lines, key)) is not None}

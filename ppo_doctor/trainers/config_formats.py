@@ -212,6 +212,8 @@ _DEEPEST = 8
 MOST_NODES, MOST_UNFOLDED = 20_000, 100_000
 #: What PyYAML raises for a value that does not fit its tag, such as `!!bool "x"` or a 13th month.
 _OF_CONSTRUCTORS = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError)
+#: An override of Hydra, as `.hydra/overrides.yaml` lists them.
+_OVERRIDE = lazy_pattern(r"\+{0,2}[A-Za-z_][\w.@/]*=")
 #: YAML 1.1 reads `1e-6` as a word because it has no point; in YAML 1.2 it is a number.
 _EXPONENT = lazy_pattern(r"[-+]?(?:\d+|\d*\.\d+|\d+\.)[eE][-+]?\d+\Z")
 
@@ -299,7 +301,10 @@ def _untagged(loader: yaml.SafeLoader, node: yaml.Node) -> object:
 
 
 def _pairs(raw: object) -> object:
-    """Return `[[[key, value], …]]`, which is how rl-zoo writes an OrderedDict, as a dict."""
+    """Return `[[[key, value], …]]`, which is how rl-zoo writes an OrderedDict, or a list of `key=value`, as a dict."""
+    if isinstance(raw, list) and raw and all(isinstance(entry, str) and _OVERRIDE.match(entry) for entry in raw):
+        overrides = (entry.lstrip("+").partition("=") for entry in raw)
+        return {key: value_of(value) for key, _, value in overrides}
     if isinstance(raw, list) and len(raw) == 1 and isinstance(raw[0], list) and raw[0]:
         entries = raw[0]
         if all(isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) for entry in entries):
@@ -309,7 +314,7 @@ def _pairs(raw: object) -> object:
 
 def _keys_of_yaml(node: yaml.Node | None, prefix: str, depth: int) -> Iterator[tuple[str, int]]:
     """Yield (path, line) for every key of mappings, and of a document that is a list of one list of pairs."""
-    from yaml import MappingNode, SequenceNode
+    from yaml import MappingNode, ScalarNode, SequenceNode
 
     if isinstance(node, MappingNode) and depth < _DEEPEST:
         for key, value in node.value:
@@ -317,6 +322,9 @@ def _keys_of_yaml(node: yaml.Node | None, prefix: str, depth: int) -> Iterator[t
             yield path, key.start_mark.line + 1
             yield from _keys_of_yaml(value, f"{path}.", depth + 1)
     elif isinstance(node, SequenceNode) and not prefix:
+        for entry in node.value:
+            if isinstance(entry, ScalarNode) and _OVERRIDE.match(entry.value):
+                yield entry.value.lstrip("+").partition("=")[0], entry.start_mark.line + 1
         for entries in node.value[:1]:
             for entry in entries.value if isinstance(entries, SequenceNode) else ():
                 if isinstance(entry, SequenceNode) and len(entry.value) == 2:

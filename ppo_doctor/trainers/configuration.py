@@ -15,7 +15,7 @@ from ppo_doctor.model.frozen import frozen
 from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.run import Setting, SourceRef
 from ppo_doctor.model.words import ConfigValue
-from ppo_doctor.trainers.config_formats import parse_value
+from ppo_doctor.trainers.config_formats import parse_value, value_of
 from ppo_doctor.trainers.detection import CANONICAL, names_of_settings, profiles
 from ppo_doctor.trainers.detection import profile as framework_profile
 from ppo_doctor.trainers.names import setting_of
@@ -91,6 +91,15 @@ def redact(key: str, value: ConfigValue) -> ConfigValue:
 def redact_text(text: str) -> str:
     """Return a line of text with everything that looks like a secret replaced."""
     return re.sub(_HIDDEN_VALUE, REDACTED, text)
+
+
+_PAIR = lazy_pattern(r"([\w.-]+)[\"']?(?:\s*[:=]\s*|[ \t]+)[\"']?([^\s\"',;}]+)")
+
+
+def holds_secret(line: str) -> bool:
+    """Return whether a line of a configuration contains a value that looks like a secret."""
+    pairs = _PAIR.findall(line)
+    return redact_text(line) != line or any(redact(key, value_of(value)) == REDACTED for key, value in pairs)
 
 
 def flatten(raw: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, ConfigValue]:
@@ -341,6 +350,11 @@ def as_written(origins: Sequence[Found]) -> dict[str, ConfigValue]:
     for origin in reversed(origins):
         merged.update(origin.values)
     return merged
+
+
+def files_of(origins: Iterable[Found]) -> tuple[str, ...]:
+    """Return the files that settings come from, each once; those of `--set` come from none."""
+    return tuple(dict.fromkeys(origin.source.path for origin in origins if origin.source.path != "--set"))
 
 
 def algorithm_of(profile: Profile, settings: Mapping[str, Setting]) -> str:
