@@ -23,7 +23,7 @@ $(STAMP): $(TOOL)
 	touch $(STAMP)
 
 demo: $(TOOL)
-	$(BIN)/ppo-doctor analyze sample_logs/sick/old-policy-aliased.sb3/progress.csv
+	$(BIN)/ppo-doctor demo
 
 check: lint types
 

@@ -1,4 +1,7 @@
-"""Build hook: a wheel carries its rule pack and framework profiles compiled, so that no TOML is parsed at start."""
+"""Build hook: a wheel carries its rule pack and framework profiles compiled, so that no TOML is parsed at start.
+
+It also carries the two sample logs that `ppo-doctor demo` judges.
+"""
 
 import json
 import sys
@@ -6,6 +9,9 @@ import tempfile
 from pathlib import Path
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+#: The runs of `ppo_doctor.cli.demo.DEMO`, which cannot be imported where only the build tools are installed.
+DEMO = ("sick/old-policy-aliased.sb3", "healthy/healthy.sb3")
 
 
 class CompiledPacks(BuildHookInterface):
@@ -29,3 +35,5 @@ class CompiledPacks(BuildHookInterface):
             path = folder / f"{kind}.json"
             path.write_text(json.dumps(pack), encoding="utf-8")
             build_data["force_include"][str(path)] = f"ppo_doctor/_compiled/{kind}.json"
+        for run in DEMO:
+            build_data["force_include"][str(root / "sample_logs" / run)] = f"ppo_doctor/_demo/{run}"

@@ -44,7 +44,7 @@ ANY = {
     "__init__.py",
 }
 #: Lower it when modules are merged.
-MOST_MODULES = 274
+MOST_MODULES = 289
 
 
 def name_of(path: Path) -> str:

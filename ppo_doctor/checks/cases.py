@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -104,6 +104,9 @@ class CaseResult:
     finding: Finding
     problems: tuple[str, ...]
 
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.case}: {'; '.join(self.problems) or 'as expected'}"
+
 
 def case_run(case: Mapping[str, Any]) -> Run:
     """Return the run that a case describes; a case with settings and no series is a run without a log."""
@@ -176,6 +179,11 @@ def run_case(rule: Rule, case: Mapping[str, Any]) -> CaseResult:
     if problems and finding.reason:
         problems.append(finding.reason)
     return CaseResult(rule=rule.name, case=case["name"], finding=finding, problems=tuple(problems))
+
+
+def run_cases(rules: Iterable[Rule]) -> list[CaseResult]:
+    """Evaluate each of some rules on the cases in its file."""
+    return [run_case(rule, case) for rule in rules for case in read_cases(rule)]
 
 
 def clause_findings(rule: Rule, case: Mapping[str, Any]) -> list[tuple[Clause, Finding]]:

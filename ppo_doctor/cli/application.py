@@ -34,6 +34,9 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "watch": "watch",
         "run": "run",
         "fleet": "fleet",
+        "show": "show",
+        "demo": "demo",
+        "selftest": "demo",
         "mcp": "agents",
     }
 )

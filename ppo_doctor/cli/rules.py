@@ -81,7 +81,7 @@ def test_rules(
     ] = False,
 ) -> None:
     """Run the cases that rules carry."""
-    from ppo_doctor.checks.cases import read_cases, run_case, values_of
+    from ppo_doctor.checks.cases import read_cases, run_cases, values_of
     from ppo_doctor.checks.rulepack import load_pack
     from ppo_doctor.model.toml_schema import one_of
 
@@ -91,13 +91,12 @@ def test_rules(
     folders = [folder.resolve() for folder in rules or ()]
     mine = [rule for rule in pack.rules if not folders or any(map(Path(rule.path).is_relative_to, folders))]
     chosen = [rule for rule in pack.rules if rule.name in names] if names else mine
-    cases_of = [(rule, read_cases(rule)) for rule in chosen]
-    results = [run_case(rule, case) for rule, cases in cases_of for case in cases]
+    results = run_cases(chosen)
     failed = [result for result in results if result.problems]
-    for rule, cases in cases_of if show_values else ():
-        write("".join(f"{line}\n" for line in values_of(rule, cases)), None)
+    for rule in chosen if show_values else ():
+        write("".join(f"{line}\n" for line in values_of(rule, read_cases(rule))), None)
     for result in failed:
-        write(f"{result.rule}: {result.case}: {'; '.join(result.problems)}\n", None)
+        write(f"{result}\n", None)
     write(f"{len(results)} cases, {len(failed)} failed\n", None)
     raise typer.Exit(ExitCode.SICK if failed else ExitCode.OK)
 

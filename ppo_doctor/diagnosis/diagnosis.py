@@ -18,6 +18,7 @@ from ppo_doctor.checks.run_view import RunView
 from ppo_doctor.diagnosis.causes import cause_groups, ranked_causes, unexplained
 from ppo_doctor.diagnosis.chain import ALWAYS, chain
 from ppo_doctor.diagnosis.first_step import first_step, remedies_for, step_of_problem
+from ppo_doctor.diagnosis.going_back import checkpoint_before
 from ppo_doctor.diagnosis.problems import costs, problems, verdict
 from ppo_doctor.model.arrays import finite_of
 from ppo_doctor.model.diagnosis import Coverage, Diagnosis, RunSummary, Unjudged, UpdatesPerBatch
@@ -203,6 +204,7 @@ def assemble(
         problems=shown,
         first_step=step,
         costs=costs(findings, run),
+        checkpoint=checkpoint_before(run, shown, reward) if word == "unhealthy" else None,
         not_ruled_out=_not_ruled_out(pack, possible, findings, [cause.id for cause in causes]),
         suppressed=suppressed,
         packs=pack.further,

@@ -194,6 +194,21 @@ class Cost:
 
 
 @frozen
+class Checkpoint:
+    """A checkpoint beside the log to which a run that fell or broke can go back; known by its name, never opened."""
+
+    path: str
+    step: int
+    #: bytes, of a folder those of its own files, and seconds since 1970 of its last change
+    size: int | None = None
+    modified: float | None = None
+    #: level of the reward there
+    reward: float | None = None
+    #: False if a later one precedes the onset as well, but with a reward that had fallen already
+    last: bool = True
+
+
+@frozen
 class Problem:
     """What findings of one link show together, since when, and the causes that compete to explain it.
 
@@ -272,6 +287,8 @@ class Diagnosis:
     first_step: str = ""
     #: check → what it costs that the guard-rail is crossed, where that can be computed
     costs: Mapping[str, Cost] = field(default_factory=dict)
+    #: of a run that fell or broke, where checkpoints lie beside the log
+    checkpoint: Checkpoint | None = None
     not_ruled_out: tuple[Unjudged, ...] = ()
     suppressed: tuple[str, ...] = ()
     packs: tuple[PackInForce, ...] = ()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ppo_doctor.report.escape import prose
+from ppo_doctor.model.evidence import number
+from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.phrases import flowing, remedy_says, sentence, stopped, to_do
 
 if TYPE_CHECKING:
@@ -13,6 +15,12 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import CodePlace
     from ppo_doctor.report.layout import Page
     from ppo_doctor.report.summary import ProblemSummary
+
+
+#: The most characters of the name of a checkpoint.
+LONGEST_NAME = 32
+#: The most characters of what is said of it, which fit into one line of 80 columns.
+ONE_LINE = 70
 
 
 def code_lines(page: Page, place: CodePlace | None, indent: int) -> None:
@@ -28,10 +36,10 @@ def advice(
 ) -> list[tuple[str, str]]:
     """Return the lines of a problem with their labels: code, evidence, cost, causes, remedies, measurement, not to do.
 
-    The label of a further line of code is empty: it continues the line above. The measurement precedes the remedies if
-    the leading cause is only suspected. `also` is the number of further lines of code, all where it is None, and `seen`
-    that of statistics; without `resort` only the first remedy is printed, without `because` the measurement has no
-    reason.
+    The label of a further line of code is empty: it continues the line above. The checkpoint to go back to follows the
+    remedies. The measurement precedes them if the leading cause is only suspected. `also` is the number of further
+    lines of code, all where it is None, and `seen` that of statistics; without `resort` only the first remedy is given,
+    without `because` the measurement has no reason.
     """
     code = problem.code
     lines = [("at", prose(code.says)), *(("", prose(each.does)) for each in code.also[:also])] if code else []
@@ -43,7 +51,7 @@ def advice(
     check = [("check", _check(measure))] if measure is not None else []
     actions = problem.do if resort else problem.do[:1]
     do = [("then" if i else "do", remedy_says(action)) for i, action in enumerate(actions)]
-    lines += [*do, *check] if problem.sure else [*check, *do]
+    lines += [*do, *_back(problem), *check] if problem.sure else [*check, *do, *_back(problem)]
     return [*lines, *([("not", sentence(problem.avoid))] if problem.avoid else [])]
 
 
@@ -60,6 +68,17 @@ def _why(problem: ProblemSummary) -> list[tuple[str, str]]:
         ("also", f"{why.confidence}: {flowing(why.title)}") for why in others if why.confidence != first.confidence
     ]
     return lines
+
+
+def _back(problem: ProblemSummary) -> list[tuple[str, str]]:
+    """Return the line on the checkpoint to go back to, if there is one."""
+    found = problem.checkpoint
+    if found is None:
+        return []
+    which = "last checkpoint before" if found.last else "last good checkpoint"
+    text = f"{which}: {plain(Path(found.path).name, LONGEST_NAME)}, step {found.step}"
+    reward = f", reward {number(found.reward)}" if found.reward is not None else ""
+    return [("back", f"{text}{reward}" if len(text + reward) <= ONE_LINE else text)]
 
 
 def _check(measure: Measurement) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ppo_doctor.diagnosis.gate_result import GateItem, GateResult
-    from ppo_doctor.model.diagnosis import Diagnosis, LedgerEntry, Outcome, Problem, RankedCause, RunSummary
+    from ppo_doctor.model.diagnosis import Checkpoint, Diagnosis, LedgerEntry, Outcome, Problem, RankedCause, RunSummary
     from ppo_doctor.model.rules import Evidence, Finding
     from ppo_doctor.model.run import Run, SourceSummary
     from ppo_doctor.model.words import Status
@@ -204,6 +204,7 @@ def payload(diagnosis: Diagnosis, *, everything: bool = True) -> dict[str, Json]
         "verdict": diagnosis.verdict,
         "headline": diagnosis.headline,
         "first_step": diagnosis.first_step or None,
+        "checkpoint": _checkpoint(diagnosis.checkpoint),
         "outcome": _outcome(diagnosis.outcome),
         "findings": [_finding(f, diagnosis) for f in shown(diagnosis)],
         "problems": [_problem(problem) for problem in diagnosis.problems],
@@ -257,6 +258,10 @@ def _run(run: RunSummary) -> dict[str, Json]:
     }
 
 
+def _checkpoint(checkpoint: Checkpoint | None) -> Json:
+    return None if checkpoint is None else fields(checkpoint, "path step size modified reward last")
+
+
 def _source(source: SourceSummary, run: RunSummary) -> dict[str, Json]:
     """Return an input; it has the use of keys only if it is the only one, because keys are counted per run."""
     keys = _json(run.keys) if len(run.sources) == 1 else None
@@ -287,10 +292,8 @@ def shown(diagnosis: Diagnosis) -> list[Finding]:
 def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Json]:
     cost = diagnosis.costs.get(finding.rule)
     source = next((e.source for e in finding.evidence if e.source is not None), None)
-    code: dict[str, Json] = {}
-    if finding.place is not None:
-        also: list[Json] = [fields(each, _LINE) for each in finding.place.also]
-        code = {"at": str(finding.place), "place": {**fields(finding.place, _LINE), "also": also}}
+    place = place_payload(finding)
+    code: dict[str, Json] = {} if place is None else {"at": str(finding.place), "place": place}
     return {
         "id": finding.rule,
         "says": f"{finding.title}: {says(finding)}",
@@ -303,6 +306,14 @@ def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Json]:
         "cost": None if cost is None else fields(cost, "what share"),
         **code,
     }
+
+
+def place_payload(finding: Finding) -> dict[str, Json] | None:
+    """Return the line of the training script that a finding is about, with the further ones; None without any."""
+    if finding.place is None:
+        return None
+    also: list[Json] = [fields(each, _LINE) for each in finding.place.also]
+    return {**fields(finding.place, _LINE), "also": also}
 
 
 def _problem(problem: Problem) -> dict[str, Json]:
@@ -345,12 +356,12 @@ def _check(finding: Finding) -> dict[str, Json]:
         "answer": ANSWERS[finding.status],
         "role": "proof" if finding.proves else "context" if minor else "symptom",
         **fields(finding, "severity onset_step"),
-        "evidence": [_evidence(evidence) for evidence in finding.evidence],
+        "evidence": [evidence_payload(evidence) for evidence in finding.evidence],
         **fields(finding, "reason missing"),
     }
 
 
-def _evidence(evidence: Evidence) -> dict[str, Json]:
+def evidence_payload(evidence: Evidence) -> dict[str, Json]:
     """Return a piece of evidence: the number, the bound that it was compared with, and its place."""
     numbers = "observed op bound bound_source unit satisfied of steps source"
     return {**fields(evidence, "metric raw"), "statistic": evidence.claim, **fields(evidence, numbers)}

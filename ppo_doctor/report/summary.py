@@ -20,7 +20,7 @@ from ppo_doctor.model.words import ASKED, QUESTIONS, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ppo_doctor.model.diagnosis import Cost, Diagnosis, Outcome, Problem, RankedCause
+    from ppo_doctor.model.diagnosis import Checkpoint, Cost, Diagnosis, Outcome, Problem, RankedCause
     from ppo_doctor.model.rules import Finding, Measurement
     from ppo_doctor.model.run import CodePlace, Run
     from ppo_doctor.model.words import Break, Confidence, Verdict
@@ -128,6 +128,8 @@ class ProblemSummary:
     check: Measurement | None = None
     #: a tempting remedy that makes the problem worse
     avoid: str = ""
+    #: the checkpoint to go back to, of the first problem of a run that fell or broke
+    checkpoint: Checkpoint | None = None
 
     @property
     def cause(self) -> str:
@@ -301,6 +303,7 @@ def _problem(rank: int, problem: Problem, diagnosis: Diagnosis, done: set[str]) 
         do=do,
         check=_check(lead, done) if lead is not None else None,
         avoid=lead.avoid if do and lead is not None and not next_step else "",
+        checkpoint=diagnosis.checkpoint if rank == 1 else None,
     )
 
 

@@ -179,6 +179,8 @@ MOST_TEXTS = 50
 MOST_TABLES = 500
 #: Bytes of console text that are read beside another log of the same run.
 LARGEST_COPY = 64 << 20
+#: Name of a file that may hold the answers of a step.
+_OF_A_STEP = lazy_pattern(r"\d+\.jsonl")
 #: Folders in which a run keeps other files than logs, or each metric's.
 _OF_A_RUN = frozenset({"files", "scalars", "params", "tags"})
 _WANDB_RUN = lazy_pattern(r"(?:offline-)?run-\d{8}_\d{6}-(?P<id>.+)")
@@ -312,12 +314,13 @@ def _own(folder: Folder) -> RunSource | None:
     named = sorted(folder.of("log"), key=lambda path: LOG_NAMES.index(path.name))
     logs = [*named, *folder.of("wandb", "events")]
     copies = [path for path in folder.of("console") if not logs or _size(path) <= LARGEST_COPY]
-    named_so = [path for path in folder.of("text") if is_named_as_log_file(path)]
+    texts = _texts(folder)
+    named_so = [path for path in texts if is_named_as_log_file(path)]
     perhaps = [*named_so, *folder.of("database")]
     if not logs and not perhaps and not copies:
         return None
     if not logs and not copies:  # the name may mislead, so all others are read, too
-        perhaps = [*folder.of("text"), *folder.of("database")]
+        perhaps = [*texts, *folder.of("database")]
     kept, skipped = _bounded(folder.path, perhaps, copies=bool(logs))
     return RunSource(
         logs=_paths([*logs, *copies]),
@@ -325,6 +328,17 @@ def _own(folder: Folder) -> RunSource | None:
         dumps=tuple(folder.of("dump")),
         skipped=tuple(skipped),
     )
+
+
+def _texts(folder: Folder) -> list[Path]:
+    """Return the texts of a folder that may be logs: not the answers of each step, whose first file shows them."""
+    texts = folder.of("text")
+    numbered = [path for path in texts if _OF_A_STEP.fullmatch(path.name)]
+    if not numbered:
+        return texts
+    from ppo_doctor.readers.samples import is_rollout_dump
+
+    return [path for path in texts if path not in numbered] if is_rollout_dump(numbered[0]) else texts
 
 
 def _extra(folder: Folder) -> list[Path]:
