@@ -193,7 +193,7 @@ class SideOf(TypedDict):
     reward: NotRequired[Reward]
 
 
-class Change(TypedDict):
+class Diverged(TypedDict):
     """A metric that differs from a step on, with the medians of both sides from there on."""
 
     metric: str
@@ -216,7 +216,7 @@ class ComparisonAnswer(TypedDict):
 
     different: bool
     sides: list[SideOf]
-    diverged: list[Change]
+    diverged: list[Diverged]
     settings: list[SettingOf]
     left_out: NotRequired[int]
 
@@ -265,10 +265,11 @@ class ToLog(TypedDict):
 
 
 class Point(TypedDict):
-    """A value of a metric; one that is not finite is a word."""
+    """The values of the metrics in one record, and what is remarkable about it, such as "onset"."""
 
     step: int
-    value: float | str
+    values: list[float | None]
+    mark: NotRequired[str]
     line: NotRequired[int]
 
 
@@ -279,28 +280,67 @@ class Record(TypedDict):
     text: str
 
 
+class Basis(TypedDict):
+    """What one finding rests on: values of its metrics, and lines of the log."""
+
+    finding: Found
+    metrics: NotRequired[list[str]]
+    points: NotRequired[list[Point]]
+    file: NotRequired[str]
+    records: NotRequired[list[Record]]
+
+
+class AnswerOf(TypedDict):
+    """An answer of the policy."""
+
+    step: NotRequired[int]
+    reward: NotRequired[float]
+    length: int
+    text: str
+
+
+class AnswersOf(TypedDict):
+    """The answers of the policy with the highest rewards, and the longest, out of so many."""
+
+    out_of: int
+    highest: list[AnswerOf]
+    longest: list[AnswerOf]
+
+
 class Evidence(TypedDict):
-    """What a finding rests on: values of its metrics around its onset, and lines of the log around its place."""
+    """What a finding rests on, or the findings of a cause or a problem."""
 
     run: str
-    finding: Found
-    points: dict[str, list[Point]]
-    file: NotRequired[str]
-    records: list[Record]
+    id: str
+    title: str
+    basis: list[Basis]
+    also: NotRequired[list[str]]
+    answers: NotRequired[AnswersOf]
     text_is: str
     quoted: NotRequired[list[Quotation]]
 
 
+class ChangeOf(TypedDict):
+    """A setting to change; `not_in_diff` says why the diff has it not."""
+
+    cause: str
+    key: str
+    now: Value
+    to: Value
+    at: NotRequired[str]
+    not_in_diff: NotRequired[str]
+
+
 class PatchAnswer(TypedDict):
-    """Changes to propose to the user; `diff` is one of the run's own configuration file. Nothing was written."""
+    """Changes to propose to the user; `diff` is one of the run's own configuration. Nothing was written."""
 
     run: str
     applied: bool
-    for_causes: list[str]
-    changes: list[Step]
-    other_steps: list[Step]
+    changes: list[ChangeOf]
+    notes: list[str]
     diff: NotRequired[str]
-    note: NotRequired[str]
+    text_is: str
+    quoted: NotRequired[list[Quotation]]
 
 
 class EventOf(TypedDict):

@@ -7,13 +7,9 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from heapq import nsmallest
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli.agents import answers
@@ -21,12 +17,17 @@ from ppo_doctor.cli.agents.answers import (
     DATA,
     Account,
     Analysis,
-    Change,
+    AnswerOf,
+    AnswersOf,
+    Basis,
+    ChangeOf,
     ComparisonAnswer,
+    Diverged,
     EventOf,
     Evidence,
     Fleet,
     FleetRun,
+    Found,
     Inspected,
     Most,
     OtherRun,
@@ -51,17 +52,21 @@ from ppo_doctor.trainers.detection import profiles
 
 if TYPE_CHECKING:
     from ppo_doctor.cli.watch.monitor import Event
+    from ppo_doctor.diagnosis.evidence import Record as RecordOf
+    from ppo_doctor.diagnosis.evidence import Rests
     from ppo_doctor.fleets.separating import Separator
     from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
-    from ppo_doctor.model.rules import Finding
-    from ppo_doctor.model.run import Run, Series
+    from ppo_doctor.model.run import Run
+    from ppo_doctor.readers.samples import Sample
+    from ppo_doctor.report.patch import Change
 
-#: Most characters of a manual page in one answer, rows of a fleet's table, and records around a finding.
-MOST_OF_PAGE, MOST_ROWS, MOST_RECORDS = 6000, 50, 20
+#: Most characters of a manual page or a diff in one answer, rows of a fleet's table, records around a finding, and
+#: findings of a cause.
+MOST_OF_PAGE, MOST_ROWS, MOST_RECORDS, MOST_BASES = 6000, 50, 10, 2
 #: Most characters of a diagnosis, some 800 tokens.
 SHORT = 2100
-#: Most names of a list, and longest line of a log.
-MOST_NAMES, LONGEST_LINE = 12, 400
+#: Most names of a list, longest line of a log, and longest answer of the policy.
+MOST_NAMES, LONGEST_LINE, LONGEST_ANSWER = 12, 300, 300
 
 
 class _Asked:
@@ -202,7 +207,7 @@ def compare(roots: Sequence[Path], a: str, b: str) -> ComparisonAnswer:
     answer = ComparisonAnswer(different=found.different, sides=sides, diverged=[], settings=[])
     for divergence in (found.divergences or ())[:MOST_NAMES]:
         a_since, b_since = _finite(divergence.a), _finite(divergence.b)
-        answer["diverged"].append(Change(metric=divergence.metric, from_step=divergence.step, a=a_since, b=b_since))
+        answer["diverged"].append(Diverged(metric=divergence.metric, from_step=divergence.step, a=a_since, b=b_since))
     for each in sorted(found.differences, key=lambda each: each not in why_)[:MOST_NAMES]:
         setting = SettingOf(key=plain(each.key), a=answers.value_of(each.a), b=answers.value_of(each.b))
         if each in why_:
@@ -262,96 +267,94 @@ def what_to_log_next(roots: Sequence[Path], source: str, **options: Any) -> ToLo
     )
 
 
-def evidence(
-    roots: Sequence[Path],
-    source: str,
-    finding: str,
-    around: int,
-    **options: Any,  # noqa: ANN401
-) -> Evidence:
-    """Return the numbers and the lines of the log around what a finding rests on."""
+def evidence(roots: Sequence[Path], source: str, finding: str, **options: Any) -> Evidence:  # noqa: ANN401
+    """Return the numbers, the lines of the log and the answers of the policy that a finding rests on."""
+    from ppo_doctor.diagnosis.evidence import show
+
     asked = _Asked(roots, source, **options)
     run, diagnosis = asked.judged()[0]
-    found = next((each for each in diagnosis.findings if each.rule == finding and each.evidence), None)
-    if found is None:
-        fired = [each.rule for each in diagnosis.findings if each.status == "fired"]
-        near = get_close_matches(finding, fired, n=3) or fired[:8]
-        hint = f"findings of this run: {', '.join(near)}" if near else "analyze lists findings"
-        raise DoctorError(f"'{finding}' is no finding of this run", hint=hint, code=ExitCode.USAGE)
-    around = min(around, MOST_RECORDS)
+    shown = show(finding, run, diagnosis)
     quotes = answers.quotes_of(run, diagnosis)
+    short = {each.rule: each for each in relative(diagnosis).findings}
     answer = Evidence(
         run=asked.name(run),
-        finding=answers.found(next(each for each in relative(diagnosis).findings if each.rule == finding), quotes),
-        points=_points(run, found, around),
-        records=_records(run, found, around),
+        id=shown.id,
+        title=quotes.sentence(shown.title),
+        basis=[_basis(each, answers.found(short[each.finding.rule], quotes)) for each in shown.rests[:MOST_BASES]],
         text_is=DATA,
     )
-    if answer["records"] and (place := answers.place_of(found)) is not None:
-        answer["file"] = plain(place.path)
-    if listed := quotes.listed():
-        answer["quoted"] = listed
+    if also := [*(each.finding.rule for each in shown.rests[MOST_BASES:]), *shown.further]:
+        answer["also"] = also[:MOST_NAMES]
+    if (held := shown.answers) is not None:
+        answer["answers"] = AnswersOf(
+            out_of=held.rows, highest=list(map(_answer, held.highest)), longest=list(map(_answer, held.longest))
+        )
+    if quoted := quotes.listed():
+        answer["quoted"] = quoted
     return answer
 
 
-def _points(run: Run, finding: Finding, around: int) -> dict[str, list[Point]]:
-    """Return the values of each metric of a finding around its onset."""
-    shown: dict[str, list[Point]] = {}
-    for each in finding.evidence:
-        series = run.series.get(each.metric)
-        if series is None or not len(series) or each.metric in shown:
-            continue
-        steps = series.axis.steps
-        begin = finding.onset_step if finding.onset_step is not None else (each.steps or (int(steps[0]),))[0]
-        at = int(np.searchsorted(steps, begin))
-        chosen = range(max(0, at - around), min(len(series), at + around + 1))
-        shown[each.metric] = [_point(series, index) for index in chosen]
-    return dict(islice(shown.items(), 4))
+def _basis(rests: Rests, finding: Found) -> Basis:
+    basis = Basis(finding=finding)
+    if rests.records is not None:
+        basis["metrics"] = list(rests.records.metrics)
+        basis["points"] = [_point(each) for each in rests.records.rows[:MOST_RECORDS]]
+    for quote in rests.quotes[:1]:
+        if quote.excerpt.lines:
+            basis["file"] = plain(quote.place.path)
+            lines = quote.excerpt.lines[:MOST_RECORDS]
+            basis["records"] = [Record(line=line, text=plain(text, LONGEST_LINE)) for line, text in lines]
+    return basis
 
 
-def _point(series: Series, index: int) -> Point:
-    value = float(series.values[index])
-    point = Point(step=int(series.axis.steps[index]), value=value if math.isfinite(value) else str(value))
-    if (line := int(series.axis.lines[index])) > 0:
-        point["line"] = line
+def _point(row: RecordOf) -> Point:
+    point = Point(step=row.step, values=[None if each is None else _finite(each) for each in row.values])
+    if row.mark:
+        point["mark"] = row.mark
+    if row.source.line is not None:
+        point["line"] = row.source.line
     return point
 
 
-def _records(run: Run, finding: Finding, around: int) -> list[Record]:
-    """Return the lines of the log around a finding's place, none where that is no line of text."""
-    from ppo_doctor.cli.interactive.places import excerpt
-
-    place = answers.place_of(finding)
-    if place is None or place.line is None:
-        return []
-    shown = excerpt(place, run.sources, before=around, after=around)
-    return [Record(line=line, text=plain(text, LONGEST_LINE)) for line, text in shown.lines]
+def _answer(sample: Sample) -> AnswerOf:
+    answer = AnswerOf(length=sample.length, text=prose(sample.answer, LONGEST_ANSWER))
+    if sample.step is not None:
+        answer["step"] = sample.step
+    if sample.reward is not None and math.isfinite(sample.reward):
+        answer["reward"] = sample.reward
+    return answer
 
 
 def propose_patch(roots: Sequence[Path], source: str, **options: Any) -> PatchAnswer:  # noqa: ANN401
     """Return the changes of settings that established and likely causes ask for; nothing is written."""
+    from ppo_doctor.cli.patch import visible
+    from ppo_doctor.report.patch import propose
+
     asked = _Asked(roots, source, **options)
     run, diagnosis = asked.judged()[0]
-    sure = [cause for cause in diagnosis.causes if answers.steps_of(cause, answers.Quotes(()))]
+    patch = propose(diagnosis, run)
     quotes = answers.quotes_of(run, diagnosis)
-    answer = PatchAnswer(run=asked.name(run), applied=False, for_causes=[], changes=[], other_steps=[])
-    for cause in (cause for cause in sure if cause.leader or cause.role == "root"):
-        answer["for_causes"].append(cause.id)
-        for step in answers.steps_of(cause, quotes):
-            place = answer["changes"] if "key" in step and "to" in step else answer["other_steps"]
-            if step not in place:
-                place.append(step)
-    if not answer["for_causes"]:
-        answer["note"] = "no cause is established or likely: change nothing on a suspicion"
-    if (patch := _patch(run, diagnosis)) is not None:
-        answer["diff"] = patch
+    changes = [_change(each, quotes) for each in patch.changes]
+    notes = [quotes.sentence(note, 300) for note in patch.notes[:MOST_NAMES]]
+    answer = PatchAnswer(run=asked.name(run), applied=False, changes=changes, notes=notes, text_is=DATA)
+    diff = visible(patch.diff)
+    if 0 < len(diff) <= MOST_OF_PAGE:
+        answer["diff"] = diff
+    elif diff:
+        answer["notes"].append("the diff is long: ppo-doctor analyze --patch prints it in a shell")
+    if quoted := quotes.listed():
+        answer["quoted"] = quoted
     return answer
 
 
-def _patch(run: Run, diagnosis: Diagnosis) -> str | None:
-    """Return a unified diff of the run's own configuration, None where none can be made."""
-    del run, diagnosis
-    return None
+def _change(each: Change, quotes: answers.Quotes) -> ChangeOf:
+    now, to = answers.value_of(each.old), answers.value_of(each.new)
+    change = ChangeOf(cause=each.cause, key=plain(each.key), now=now, to=to)
+    if each.file:
+        change["at"] = plain(each.place)
+    if each.reason:
+        change["not_in_diff"] = quotes.sentence(each.reason)
+    return change
 
 
 def fleet_query(

@@ -140,13 +140,12 @@ async def why(
 
 async def evidence(
     source: Path_,
-    finding: Annotated[str, Field(description="As analyze names it", max_length=200)],
+    finding: Annotated[str, Field(description="A finding, or a cause, as analyze names it", max_length=200)],
     reader: Allowed,
-    around: Annotated[int, Field(ge=0, le=20, description="Records before and after")] = 3,
     options: Options | None = None,
 ) -> Annotated[CallToolResult, Evidence]:
-    """Show the numbers and lines of the log around a finding."""
-    return await reader.answer("evidence", source=source, finding=finding, around=around, **options or {})
+    """Show what a finding rests on: numbers, lines of the log, and answers of the policy where some were kept."""
+    return await reader.answer("evidence", source=source, finding=finding, **options or {})
 
 
 async def inspect(
