@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from ppo_doctor.model.evidence import became, brief
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.json_report import ANSWERS, shown
-from ppo_doctor.report.phrases import entry_says, flowing, to_do, weighed
+from ppo_doctor.report.phrases import entry_says, flowing, stopped, to_do, weighed
 from ppo_doctor.report.summary import folder, relative, remedies, summarize
 
 if TYPE_CHECKING:
@@ -469,7 +469,7 @@ def short(name: str, run: Run, diagnosis: Diagnosis, most: Most) -> DiagnosisAns
     if diagnosis.run.steps:
         answer["steps"] = list(diagnosis.run.steps)
     if summary.died:
-        answer["because"] += f" It died: {quotes.whole(summary.died)}"
+        answer["because"] = f"{stopped(answer['because'])} The run died: {quotes.whole(summary.died)}"
     if diagnosis.first_step:
         answer["first_step"] = quotes.sentence(diagnosis.first_step)
     if summary.open:
