@@ -44,7 +44,7 @@ ANY = {
     "__init__.py",
 }
 #: Lower it when modules are merged.
-MOST_MODULES = 293
+MOST_MODULES = 300
 
 
 def name_of(path: Path) -> str:

@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "show": "show",
         "demo": "demo",
         "selftest": "demo",
+        "mcp": "agents",
     }
 )
 

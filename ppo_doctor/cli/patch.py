@@ -39,7 +39,7 @@ def print_patch(patch: Patch, *, diff: bool = True) -> None:
     from ppo_doctor.report.escape import prose
 
     if diff and patch.diff:
-        text = _visible(patch.diff) if sys.stdout.isatty() else patch.diff
+        text = visible(patch.diff) if sys.stdout.isatty() else patch.diff
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
         sys.stdout.buffer.flush()
@@ -49,7 +49,7 @@ def print_patch(patch: Patch, *, diff: bool = True) -> None:
     sys.stderr.write("".join(f"ppo-doctor: {prose(line)}\n" for line in lines))
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """Return a diff for a terminal, with control characters as escapes."""
     from ppo_doctor.report.escape import plain
 

@@ -1,6 +1,7 @@
 """Open files and pipes as streams of bytes, and refuse those that may block or never end.
 
-All untrusted files are opened here: logs, settings, policies, baselines and rules.
+All untrusted files are opened here: logs, settings, policies, baselines and rules. `confined` limits what may be opened
+to some folders.
 """
 
 from __future__ import annotations
@@ -9,14 +10,48 @@ import errno
 import os
 import select
 import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO
 
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.frozen import frozen
 
 #: The seconds to wait for the first data of a named pipe.
 PATIENCE = 10.0
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+@frozen
+class Confines:
+    """The folders, all links resolved, below which files may be opened, and the most bytes that one may have."""
+
+    folders: tuple[str, ...]
+    most_bytes: int
+
+
+_CONFINES: ContextVar[Confines | None] = ContextVar("confines", default=None)
+
+
+@contextmanager
+def confined(folders: Sequence[Path], most_bytes: int) -> Iterator[None]:
+    """Let only plain files below some folders be opened, wherever links lead, and only up to a size."""
+    token = _CONFINES.set(Confines(folders=tuple(map(os.path.realpath, folders)), most_bytes=most_bytes))
+    try:
+        yield
+    finally:
+        _CONFINES.reset(token)
+
+
+def is_outside(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path, all links resolved, lies outside the folders that `confined` names."""
+    confines = _CONFINES.get()
+    if confines is None:
+        return False
+    real = os.path.realpath(path)
+    return not any(os.path.commonpath((real, folder)) == folder for folder in confines.folders)
 
 
 def opened(path: Path) -> tuple[BinaryIO, bool]:
@@ -28,6 +63,7 @@ def opened(path: Path) -> tuple[BinaryIO, bool]:
     """
     handle = os.open(path, os.O_RDONLY | _AT_ONCE)
     try:
+        _check(handle, path)
         plain = _is_file(handle, path)
     except BaseException:
         os.close(handle)
@@ -60,11 +96,36 @@ def plain_file(path: Path) -> BinaryIO:
     handle = os.open(path, os.O_RDONLY | _AT_ONCE)
     mode = os.fstat(handle).st_mode
     if stat.S_ISREG(mode):
+        try:
+            _check(handle, path)
+        except BaseException:
+            os.close(handle)
+            raise
         return os.fdopen(handle, "rb")
     os.close(handle)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     raise DoctorError(f"{path} is no file, but a device or a pipe, which may never end")
+
+
+def _check(handle: int, path: Path) -> None:
+    """Refuse a file that `confined` does not allow.
+
+    Raises:
+        DoctorError: it lies elsewhere, is no plain file, or is too large.
+    """
+    confines = _CONFINES.get()
+    status = os.fstat(handle)
+    if confines is None or stat.S_ISDIR(status.st_mode):
+        return
+    # What is open is compared with what the path leads to, because a link may be changed between the two.
+    if is_outside(path) or not os.path.samestat(status, Path(os.path.realpath(path)).stat()):
+        raise DoctorError(f"{path} lies outside the allowed folders", hint=f"they are {', '.join(confines.folders)}")
+    if not stat.S_ISREG(status.st_mode):
+        raise DoctorError(f"{path} is no plain file", hint="name a log, a run folder or a configuration")
+    if status.st_size > confines.most_bytes:
+        size = f"{path} has {status.st_size >> 20:,} MiB; at most {confines.most_bytes >> 20:,} MiB are read here"
+        raise DoctorError(size, hint="ppo-doctor analyze reads it from a shell")
 
 
 def _drained(stream: BinaryIO, most: int) -> bytes:

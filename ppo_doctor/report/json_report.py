@@ -206,7 +206,7 @@ def payload(diagnosis: Diagnosis, *, everything: bool = True) -> dict[str, Json]
         "first_step": diagnosis.first_step or None,
         "checkpoint": _checkpoint(diagnosis.checkpoint),
         "outcome": _outcome(diagnosis.outcome),
-        "findings": [_finding(f, diagnosis) for f in _shown(diagnosis)],
+        "findings": [_finding(f, diagnosis) for f in shown(diagnosis)],
         "problems": [_problem(problem) for problem in diagnosis.problems],
         "causes": [_cause(cause, diagnosis) for cause in diagnosis.causes],
         "chain": [fields(link, "link state steps witness") for link in diagnosis.chain],
@@ -281,7 +281,7 @@ def _outcome(reward: Outcome) -> dict[str, Json]:
     }
 
 
-def _shown(diagnosis: Diagnosis) -> list[Finding]:
+def shown(diagnosis: Diagnosis) -> list[Finding]:
     """Return the fired findings that belong to a problem or are of at least medium severity, by severity."""
     named = {name for problem in diagnosis.problems for name in problem.findings}
     fired = [f for f in diagnosis.findings if f.status == "fired"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from ppo_doctor.model.opening import is_outside
 from ppo_doctor.runs.layouts import Role, is_read, role_of
 
 #: Limits of what is searched: depth of folders, their number, entries of one folder that are considered, and entries
@@ -70,6 +71,9 @@ class Walker:
             if _is_folder(entry):
                 below.append(path / entry.name)
             elif not entry.name.startswith(".") and _safely(entry.is_file):
+                if is_outside(entry):
+                    self.skipped.append(f"{path / entry.name} leads out of the allowed folders and was not read")
+                    continue
                 folder.files.setdefault(role_of(path / entry.name), []).append(path / entry.name)
         return folder, below
 
@@ -79,7 +83,9 @@ class Walker:
         for child in sorted(below, key=lambda p: (p.is_symlink(), p.name)):
             if os.path.realpath(child) in self._seen:
                 continue
-            if not os.access(child, os.R_OK | os.X_OK):  # opening its files would fail
+            if is_outside(child):
+                self.skipped.append(f"{child} leads out of the allowed folders and was not looked into")
+            elif not os.access(child, os.R_OK | os.X_OK):  # opening its files would fail
                 self.skipped.append(f"{child} is closed to this user and was not looked into")
             elif depth >= DEEPEST:
                 self.skipped.append(f"{child} lies too deep and was not looked into")

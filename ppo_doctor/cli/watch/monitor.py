@@ -106,8 +106,12 @@ class Monitor:
     @property
     def failing(self) -> RankedCause | None:
         """Return the first confirmed cause at or above the severity that was asked for."""
-        reported = (leader.cause for leader in self._leaders.values() if leader.reported)
-        return next((cause for cause in reported if at_or_above(cause, self.fail_on)), None)
+        return next((cause for cause in self.standing if at_or_above(cause, self.fail_on)), None)
+
+    @property
+    def standing(self) -> list[RankedCause]:
+        """Return the causes that are confirmed and have not gone since."""
+        return [leader.cause for leader in self._leaders.values() if leader.reported]
 
     @property
     def says(self) -> str:
