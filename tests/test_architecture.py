@@ -257,6 +257,7 @@ OPENS_ITS_OWN = {
         "model.opening",
         "model.toml_files",
         "cli.rules",
+        "cli.skill",
         "trainers.guessing.value_forms",
         "trainers.guessing.hints",
     ),

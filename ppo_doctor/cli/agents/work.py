@@ -8,7 +8,7 @@ from typing import Any
 
 from anyio import BrokenWorkerProcess, CapacityLimiter, move_on_after, to_process
 
-from ppo_doctor.cli.judge import processors
+from ppo_doctor.diagnosis.processes import processors
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.opening import confined
 
