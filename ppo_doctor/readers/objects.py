@@ -209,7 +209,9 @@ def _pandas_rows(frame: Any, notes: Ledger) -> Iterator[dict[str, Any]]:  # noqa
             notes.tell_once("they turn to NaN", name, text, first + 1)
 
     def cells_of(at: int, start: int) -> list[Any]:
-        cells = [_plain(cell) for cell in columns[at][1][start : start + ROWS].tolist()]
+        part = columns[at][1][start : start + ROWS]
+        # Arrays of pandas make a list by way of an object for each number.
+        cells = list(map(_plain, (np.asarray(part) if part.dtype.kind in "biuf" else part).tolist()))
         for row in np.flatnonzero(missing[at, start : start + ROWS]).tolist():
             cells[row] = math.nan if start + row >= since[at] else None
         return cells
