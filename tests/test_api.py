@@ -233,3 +233,25 @@ def test_a_script_of_a_user_passes_mypy_strict_and_wrong_uses_do_not(tmp_path):
     line = len(SCRIPT.splitlines())
     numbers = [int(found[1]) - line for text in told if (found := re.match(r"script.py:(\d+): error", text))]
     assert len(numbers) == 3 and all(number > 0 for number in numbers), told
+
+
+# Parameters
+
+
+def test_a_target_is_held_against_the_reward():
+    assert [ppo_doctor.analyze(LOG, target_return=goal).outcome.reached for goal in (100, 500)] == [True, False]
+
+
+def test_rules_of_a_folder_are_added(tmp_path, cli):
+    assert cli("rules", "new", "entropy-collapses-late", "--dir", tmp_path).code == 0
+    for rules in (tmp_path, str(tmp_path), [tmp_path]):
+        frame = ppo_doctor.analyze(LOG, rules=rules).to_frame()
+        assert "entropy-collapses-late" in set(frame["check"])
+    with pytest.raises(ppo_doctor.DoctorError, match="no-such-folder"):
+        ppo_doctor.analyze(LOG, rules="no-such-folder")
+
+
+def test_a_setting_that_the_trainer_does_not_have_is_an_error_that_names_it():
+    with pytest.raises(ppo_doctor.DoctorError, match="n_epoch") as error:
+        ppo_doctor.analyze(LOG, settings={"n_epoch": 4})
+    assert error.value.code == 2 and "n_epochs" in error.value.hint
