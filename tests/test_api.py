@@ -10,6 +10,7 @@ import sys
 from collections import namedtuple
 from dataclasses import fields
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import ModuleType
 
@@ -63,8 +64,8 @@ ATTRIBUTES = {
     Problem: "title severity since_step causes findings",
     RankedCause: "id title confidence leader problem remedies",
     RunSummary: "id framework algorithm steps records notes",
-    Series: "values axis",
-    Axis: "lines",
+    Series: "values raw axis",
+    Axis: "steps lines",
     Setting: "value key",
 }
 
@@ -222,6 +223,10 @@ def show(diagnosis: Diagnosis) -> list[str]:
 
 def mypy(folder, script):
     pytest.importorskip("mypy")
+    try:
+        distribution("ppo-doctor")
+    except PackageNotFoundError:
+        pytest.skip("the package is not installed here")
     (folder / "script.py").write_text(script, encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--ignore-missing-imports", "script.py"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
