@@ -66,7 +66,7 @@ def analyze(
     framework: str | None = None,
     aliases: Mapping[str, str] | None = None,
     target_return: float | None = None,
-    rules: Sequence[str | Path] = (),
+    rules: str | Path | Sequence[str | Path] = (),
 ) -> Diagnosis:
     """Diagnose one training run.
 
@@ -83,8 +83,9 @@ def analyze(
     from ppo_doctor.report.notebook import diagnosis_of
 
     request = request_of(settings, framework=framework, aliases=aliases or {}, target_return=target_return)
+    folders = [rules] if isinstance(rules, str | Path) else rules
     run = _read(source, request)
-    return diagnosis_of(diagnose(run, load_pack([Path(folder) for folder in rules]), request), run)
+    return diagnosis_of(diagnose(run, load_pack([Path(folder) for folder in folders]), request), run)
 
 
 def _read(source: Given, request: Request) -> ReadRun:

@@ -10,6 +10,7 @@ import sys
 from collections import namedtuple
 from dataclasses import fields
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import ModuleType
 
@@ -63,8 +64,8 @@ ATTRIBUTES = {
     Problem: "title severity since_step causes findings",
     RankedCause: "id title confidence leader problem remedies",
     RunSummary: "id framework algorithm steps records notes",
-    Series: "values axis",
-    Axis: "lines",
+    Series: "values raw axis",
+    Axis: "steps lines",
     Setting: "value key",
 }
 
@@ -222,6 +223,10 @@ def show(diagnosis: Diagnosis) -> list[str]:
 
 def mypy(folder, script):
     pytest.importorskip("mypy")
+    try:
+        distribution("ppo-doctor")
+    except PackageNotFoundError:
+        pytest.skip("the package is not installed here")
     (folder / "script.py").write_text(script, encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--ignore-missing-imports", "script.py"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
@@ -233,3 +238,25 @@ def test_a_script_of_a_user_passes_mypy_strict_and_wrong_uses_do_not(tmp_path):
     line = len(SCRIPT.splitlines())
     numbers = [int(found[1]) - line for text in told if (found := re.match(r"script.py:(\d+): error", text))]
     assert len(numbers) == 3 and all(number > 0 for number in numbers), told
+
+
+# Parameters
+
+
+def test_a_target_is_held_against_the_reward():
+    assert [ppo_doctor.analyze(LOG, target_return=goal).outcome.reached for goal in (100, 500)] == [True, False]
+
+
+def test_rules_of_a_folder_are_added(tmp_path, cli):
+    assert cli("rules", "new", "entropy-collapses-late", "--dir", tmp_path).code == 0
+    for rules in (tmp_path, str(tmp_path), [tmp_path]):
+        frame = ppo_doctor.analyze(LOG, rules=rules).to_frame()
+        assert "entropy-collapses-late" in set(frame["check"])
+    with pytest.raises(ppo_doctor.DoctorError, match="no-such-folder"):
+        ppo_doctor.analyze(LOG, rules="no-such-folder")
+
+
+def test_a_setting_that_the_trainer_does_not_have_is_an_error_that_names_it():
+    with pytest.raises(ppo_doctor.DoctorError, match="n_epoch") as error:
+        ppo_doctor.analyze(LOG, settings={"n_epoch": 4})
+    assert error.value.code == 2 and "n_epochs" in error.value.hint

@@ -48,14 +48,17 @@ def read(source: Source) -> Iterator[Item]:
     yield from walk.packer.flush()
 
 
-def read_values(document: dict[str, Any] | Iterator[dict[str, Any]], source: Source) -> Iterator[Item]:
-    """Yield the items of what a JSON document would hold: an object of columns or curves, or records in their order."""
+def read_values(document: dict[str, Any] | Iterator[dict[str, Any] | None], source: Source) -> Iterator[Item]:
+    """Yield the items of what a JSON document would hold: an object of columns or curves, or records in their order.
+
+    What is None is no record, and counts as one.
+    """
     walk = _Walk("", source)
     if isinstance(document, dict):
         yield from walk.members(document)
     else:
         for number, record in enumerate(document, 1):
-            yield from walk.record(record, number)
+            yield from walk.record(record, number) if record is not None else ()
     yield from walk.packer.flush()
 
 

@@ -81,6 +81,8 @@ class Accumulator(Protocol):
         """Return the events of a tag."""
 
 
+#: The cells of a row by column, None for a row that is no record.
+Record = dict[str, Any] | None
 #: What can be analyzed.
 Given = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Frame | History | LiveRun | Accumulator
 
@@ -136,13 +138,18 @@ def _held(name: str, container: str, read: Any) -> Held:  # noqa: ANN401 - makes
 
 
 def _told(items: Iterable[Item], notes: Ledger) -> Iterator[Item]:
-    """Yield items, and then the notes, also on columns of text."""
+    """Yield items, and then the notes, also on columns that hold nothing but text."""
+    texts: dict[str, int] = {}
+    numbers: set[str] = {*RUN_KEYS, *METHOD_KEYS}
     for item in items:
         if isinstance(item, Table):
-            for key in item.texts.keys() - item.columns.keys() - {*RUN_KEYS, *METHOD_KEYS}:
-                first = int(item.lines[np.searchsorted(item.records, item.texts[key][0][0])])
-                notes.tell_once("they hold text", key, f"{key} holds text, which is no measurement", first)
+            numbers |= item.columns.keys()
+            for key, cells in item.texts.items():
+                texts.setdefault(key, int(item.lines[np.searchsorted(item.records, cells[0][0])]))
         yield item
+    for key, first in texts.items():
+        if key not in numbers:
+            notes.tell_once("they hold text", key, f"{key} holds text, which is no measurement", first)
     yield from notes.notes()
 
 
@@ -178,24 +185,27 @@ def _name(column: object) -> str:
     return "/".join(str(part) for part in column if part != "") if isinstance(column, tuple) else str(column)
 
 
-def _rows(names: Sequence[str], parts: Iterable[Sequence[Iterable[Any]]], notes: Ledger) -> Iterator[dict[str, Any]]:
+def _rows(names: Sequence[str], parts: Iterable[Sequence[Iterable[Any]]], notes: Ledger) -> Iterator[Record]:
     """Yield the records of parts of a frame, each of which has the cells of every column."""
+    header, row = tuple(names), 0
     for name in sorted({name for name in names if names.count(name) > 1}):
         notes.tell_once("they are names of several columns", name, f"{name} names several columns; the last is read")
     for part in parts:
-        for cells in zip(*part, strict=True):
-            yield dict(zip(names, cells, strict=True))
+        for row, cells in enumerate(zip(*part, strict=True), row + 1):  # noqa: B020 - counted over all parts
+            if cells == header:
+                notes.tell("header", "the header is repeated here, as when a run is resumed", row)
+            yield None if cells == header else dict(zip(names, cells, strict=True))
 
 
 # Frames
 
 
-def _polars_rows(frame: Any, notes: Ledger) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - polars is not imported
+def _polars_rows(frame: Any, notes: Ledger) -> Iterator[Record]:  # noqa: ANN401 - polars is not imported
     parts = ([map(_plain, column.to_list()) for column in part.get_columns()] for part in frame.iter_slices(ROWS))
     return _rows(list(frame.columns), parts, notes)
 
 
-def _pandas_rows(frame: Any, notes: Ledger) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - pandas is not imported
+def _pandas_rows(frame: Any, notes: Ledger) -> Iterator[Record]:  # noqa: ANN401 - pandas is not imported
     """Yield the rows of a frame, without missing cells; a named index is a column of its name."""
     columns = [(_name(column), frame.iloc[:, at].array) for at, column in enumerate(frame.columns)]
     columns = [*_index(frame.index, [name for name, _ in columns], notes), *columns]
@@ -209,7 +219,9 @@ def _pandas_rows(frame: Any, notes: Ledger) -> Iterator[dict[str, Any]]:  # noqa
             notes.tell_once("they turn to NaN", name, text, first + 1)
 
     def cells_of(at: int, start: int) -> list[Any]:
-        cells = [_plain(cell) for cell in columns[at][1][start : start + ROWS].tolist()]
+        part = columns[at][1][start : start + ROWS]
+        # Arrays of pandas make a list by way of an object for each number.
+        cells = list(map(_plain, (np.asarray(part) if part.dtype.kind in "biuf" else part).tolist()))
         for row in np.flatnonzero(missing[at, start : start + ROWS]).tolist():
             cells[row] = math.nan if start + row >= since[at] else None
         return cells

@@ -52,10 +52,6 @@ class Run(read.Run):
         Raises:
             DoctorError: the run has no such metric, or matplotlib is not installed.
         """
-        missing = [name for name in names if name not in self.series]
-        if missing:
-            held = f"it has {', '.join(self.series)}"
-            raise DoctorError(f"{self.id} has no metric {', '.join(missing)}", hint=held, code=ExitCode.USAGE)
         return _figure(self, dict.fromkeys(names or list(self.series)[:MOST_PLOTS]))
 
 
@@ -81,10 +77,10 @@ class Diagnosis(judged.Diagnosis):
         Raises:
             DoctorError: the run has no such metric, or matplotlib is not installed.
         """
-        if names:
-            return self.full_run.plot(*names)
-        shown = _exhibits(self)[:MOST_PLOTS]
-        return _figure(self.full_run, {each.series: each.since for each in shown})
+        shown = {each.series: each.since for each in _exhibits(self)}
+        since = self.problems[0].since_step if self.problems else None
+        chosen = names or list(shown)[:MOST_PLOTS]
+        return _figure(self.full_run, {name: shown.get(name, since) for name in chosen})
 
 
 #: Statuses of checks in the order of the table of checks, and its columns.
@@ -221,6 +217,9 @@ def _exhibits(diagnosis: Diagnosis) -> list[Exhibit]:
 
 def _figure(run: read.Run, onsets: Mapping[str, int | None]) -> Figure:
     """Return a figure with a plot for each metric, and a dotted line at its onset where there is one."""
+    if missing := [name for name in onsets if name not in run.series]:
+        held = f"it has {', '.join(run.series)}"
+        raise DoctorError(f"{run.id} has no metric {', '.join(missing)}", hint=held, code=ExitCode.USAGE)
     try:
         from matplotlib import pyplot
     except ImportError as error:

@@ -341,7 +341,7 @@ def check_given(given: Mapping[str, ConfigValue] | None, profile: Profile) -> No
         if key not in known and key.rpartition(".")[2] not in known:
             near = get_close_matches(key, sorted(known), n=3)
             hint = f"near: {', '.join(near)}" if near else f"known: {', '.join(sorted(profile.config))}"
-            raise DoctorError(f"--set {key}: {profile.title} has no such setting", hint=hint, code=ExitCode.USAGE)
+            raise DoctorError(f"{profile.title} has no setting {key}", hint=hint, code=ExitCode.USAGE)
 
 
 def as_written(origins: Sequence[Found]) -> dict[str, ConfigValue]:

@@ -206,6 +206,20 @@ def test_the_dtype_of_a_column_is_no_matter(dtype):
     assert len(run.series["grad_norm"]) == 39
 
 
+def test_a_repeated_header_is_no_record():
+    frame = pd.DataFrame(loop())
+    rows = [frame.iloc[:20], pd.DataFrame([frame.columns], columns=frame.columns), frame.iloc[20:]]
+    diagnosis, whole = ppo_doctor.analyze(pd.concat(rows)), ppo_doctor.analyze(frame)
+    assert (diagnosis.verdict, diagnosis.run.records) == (whole.verdict, whole.run.records)
+    assert diagnosis.full_run.series["entropy"].axis.lines.tolist() == [*range(1, 21), *range(22, 42)]
+    assert diagnosis.run.notes[0].startswith("<DataFrame> row 21: the header is repeated")
+
+
+def test_a_metric_with_a_cell_of_text_is_told_once():
+    notes = ppo_doctor.load_run(loop(grad_norm=lambda row: "broken" if row == 7 else 0.5)).notes
+    assert len([note for note in notes if "grad_norm" in note.text]) == 1
+
+
 # Names, steps and places
 
 

@@ -171,8 +171,9 @@ def test_a_figure_is_shown_once(sick):
 
 @pytest.mark.usefixtures("matplotlib")
 def test_names_of_metrics_choose_the_plots(sick):
-    figure = sick.full_run.plot("entropy")
-    assert [axis.get_visible() for axis in figure.axes] == [True, False]
+    for figure, marks in ((sick.full_run.plot("fps"), 0), (sick.plot("fps"), 1)):
+        assert [axis.get_visible() for axis in figure.axes] == [True, False]
+        assert len(figure.axes[0].lines) == 1 + marks
     with pytest.raises(ppo_doctor.DoctorError, match="no metric nothing"):
         sick.plot("entropy", "nothing")
 
