@@ -37,6 +37,7 @@ AROUND_ONSET, AROUND_EXTREMES = 2, 1
 STRETCHES = 40
 #: Lines after the first of a record that are searched for its keys where a record has several lines.
 BELOW = 80
+SHARED = "Many records stand in this line; the table has their numbers."
 #: Links of the chain whose findings rest on samples.
 OF_SAMPLES = frozenset(("rollout", "rewards", "returns", "advantages", "policy"))
 #: Containers whose records have several lines.
@@ -316,7 +317,9 @@ def _quotes(finding: Finding, records: Records | None, run: Run) -> Iterator[Quo
             places.setdefault((source.path, source.line), []).append(source)
     for group in list(places.values())[:MOST_PLACES]:
         keys = dict.fromkeys(key for place in group for key in (place.key or "").split(", ") if key)
-        yield _quote(replace(group[0], key=", ".join(keys) or None), run.sources)
+        place = replace(group[0], key=", ".join(keys) or None)
+        shared = sum(row.source.line == place.line for row in rows) > 1
+        yield Quote(place=place, excerpt=Excerpt(because=SHARED)) if shared else _quote(place, run.sources)
 
 
 def _quote(place: SourceRef, sources: tuple[SourceSummary, ...]) -> Quote:
