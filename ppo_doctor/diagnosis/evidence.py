@@ -347,6 +347,6 @@ def _tables(given: Sequence[Path], run: Run) -> list[Path]:
         return list(dict.fromkeys(path for home in homes(run) for path in tables_below(home, of_another_run=LOG_NAMES)))
     found = [path for each in given for path in (tables_below(each) if each.is_dir() else [each] * each.is_file())]
     if not found:
-        hint = "completions_STEP.parquet of TRL, NAME.table.json of W&B, STEP.jsonl of verl"
+        hint = "tables of TRL (completions_STEP.parquet), W&B (NAME.table.json), verl (STEP.jsonl) and NeMo-RL are read"
         raise DoctorError(f"{', '.join(map(str, given))}: no table of answers", hint=hint)
     return found
