@@ -104,14 +104,12 @@ class Shown:
     answers: Answers | None = None
 
 
-def show(
-    name: str, run: Run, diagnosis: Diagnosis, *, samples: Sequence[Path] = (), within: Sequence[Path] = ()
-) -> Shown:
+def show(name: str, run: Run, diagnosis: Diagnosis, *, samples: Sequence[Path] = ()) -> Shown:
     """Return the evidence behind a finding, a cause or a problem of a run.
 
     `name` is an id, a code, a beginning of an id that fits only one, or the number of a problem in the report.
     `samples` are tables of answers, or folders with some; by default those beside the log are read, if a finding rests
-    on samples. With `within`, only tables in these folders are read, wherever a link leads.
+    on samples.
 
     Raises:
         DoctorError: the run has no such finding, or several (exit code 2), or `samples` has no table (exit code 3).
@@ -120,7 +118,7 @@ def show(
     shown = findings[:MOST_FINDINGS]
     since = min((f.onset_step for f in shown if f.onset_step is not None), default=None)
     wanted = bool(samples) or any(f.link in OF_SAMPLES and f.status == "fired" for f in findings)
-    tables = [path for path in _tables(samples, run) if _lies_within(path, within)] if wanted else []
+    tables = _tables(samples, run) if wanted else []
     rests = [(f, records_of(f, run)) for f in shown]
     return Shown(
         kind=kind,
@@ -334,11 +332,6 @@ def _quote(place: SourceRef, sources: tuple[SourceSummary, ...]) -> Quote:
         wanted = [key for key in wanted if key not in here]
         kept += [(number, text)] if here and number != kept[0][0] else []
     return Quote(place=place, excerpt=replace(held, lines=tuple(kept)))
-
-
-def _lies_within(path: Path, folders: Sequence[Path]) -> bool:
-    real = path.resolve()
-    return not folders or any(real.is_relative_to(folder.resolve()) for folder in folders)
 
 
 def _tables(given: Sequence[Path], run: Run) -> list[Path]:
