@@ -37,6 +37,7 @@ AROUND_ONSET, AROUND_EXTREMES = 2, 1
 STRETCHES = 40
 #: Lines after the first of a record that are searched for its keys where a record has several lines.
 BELOW = 80
+SHARED = "Many records stand in this line; the table has their numbers."
 #: Links of the chain whose findings rest on samples.
 OF_SAMPLES = frozenset(("rollout", "rewards", "returns", "advantages", "policy"))
 #: Containers whose records have several lines.
@@ -103,14 +104,12 @@ class Shown:
     answers: Answers | None = None
 
 
-def show(
-    name: str, run: Run, diagnosis: Diagnosis, *, samples: Sequence[Path] = (), within: Sequence[Path] = ()
-) -> Shown:
+def show(name: str, run: Run, diagnosis: Diagnosis, *, samples: Sequence[Path] = ()) -> Shown:
     """Return the evidence behind a finding, a cause or a problem of a run.
 
     `name` is an id, a code, a beginning of an id that fits only one, or the number of a problem in the report.
     `samples` are tables of answers, or folders with some; by default those beside the log are read, if a finding rests
-    on samples. With `within`, only tables in these folders are read, wherever a link leads.
+    on samples.
 
     Raises:
         DoctorError: the run has no such finding, or several (exit code 2), or `samples` has no table (exit code 3).
@@ -119,7 +118,7 @@ def show(
     shown = findings[:MOST_FINDINGS]
     since = min((f.onset_step for f in shown if f.onset_step is not None), default=None)
     wanted = bool(samples) or any(f.link in OF_SAMPLES and f.status == "fired" for f in findings)
-    tables = [path for path in _tables(samples, run) if _lies_within(path, within)] if wanted else []
+    tables = _tables(samples, run) if wanted else []
     rests = [(f, records_of(f, run)) for f in shown]
     return Shown(
         kind=kind,
@@ -316,7 +315,9 @@ def _quotes(finding: Finding, records: Records | None, run: Run) -> Iterator[Quo
             places.setdefault((source.path, source.line), []).append(source)
     for group in list(places.values())[:MOST_PLACES]:
         keys = dict.fromkeys(key for place in group for key in (place.key or "").split(", ") if key)
-        yield _quote(replace(group[0], key=", ".join(keys) or None), run.sources)
+        place = replace(group[0], key=", ".join(keys) or None)
+        shared = sum(row.source.line == place.line for row in rows) > 1
+        yield Quote(place=place, excerpt=Excerpt(because=SHARED)) if shared else _quote(place, run.sources)
 
 
 def _quote(place: SourceRef, sources: tuple[SourceSummary, ...]) -> Quote:
@@ -333,17 +334,12 @@ def _quote(place: SourceRef, sources: tuple[SourceSummary, ...]) -> Quote:
     return Quote(place=place, excerpt=replace(held, lines=tuple(kept)))
 
 
-def _lies_within(path: Path, folders: Sequence[Path]) -> bool:
-    real = path.resolve()
-    return not folders or any(real.is_relative_to(folder.resolve()) for folder in folders)
-
-
 def _tables(given: Sequence[Path], run: Run) -> list[Path]:
     """Return the tables of answers that were named, or else those beside the log."""
     if not given:
         return list(dict.fromkeys(path for home in homes(run) for path in tables_below(home, of_another_run=LOG_NAMES)))
     found = [path for each in given for path in (tables_below(each) if each.is_dir() else [each] * each.is_file())]
     if not found:
-        hint = "completions_STEP.parquet of TRL, NAME.table.json of W&B, STEP.jsonl of verl"
+        hint = "tables of TRL (completions_STEP.parquet), W&B (NAME.table.json), verl (STEP.jsonl) and NeMo-RL are read"
         raise DoctorError(f"{', '.join(map(str, given))}: no table of answers", hint=hint)
     return found
