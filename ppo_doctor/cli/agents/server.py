@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from ppo_doctor import __version__
-from ppo_doctor.cli.agents.answers import (
+from ppo_doctor.cli.agents.schema import (
     DATA,
     Account,
     Analysis,
