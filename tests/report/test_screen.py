@@ -85,7 +85,7 @@ def test_a_narrow_page_keeps_start_and_end(width: int) -> None:
 
 
 def test_the_first_action_has_the_value_that_it_changes() -> None:
-    assert "learning_rate: 0 → 0.0003." in " ".join(text("sick/lr-zero.sb3/progress.csv").split())
+    assert "learning_rate: 0 → 0.001." in " ".join(text("sick/lr-zero.sb3/progress.csv").split())
 
 
 @pytest.mark.parametrize("options", [{"why": True}, {"all": True}], ids=str)
