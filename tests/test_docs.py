@@ -175,6 +175,12 @@ LIMITS = {
     ("readers.tensors.storages", "UNPACKED"): (1024 * MIB, "unpacks to | 1 GiB"),
     ("readers.tensors.storages", "RATIO"): (200, "200 times"),
     ("readers.tensors.rows", "LONGEST_LINE"): (32 * MIB, "32 MiB"),
+    ("readers.samples", "MOST_TABLES"): (64, "the last 64"),
+    ("readers.samples", "MOST_ROWS"): (20_000, "20,000 rows"),
+    ("readers.samples", "LARGEST_JSON"): (64 * MIB, "a table of W&B | 64 MiB"),
+    ("readers.samples", "LONGEST_LINE"): (4 * MIB, "a rollout dump | 4 MiB"),
+    ("readers.samples", "LARGEST_COLUMNS"): (1024 * MIB, "1 GiB unpacked"),
+    ("readers.samples", "LONGEST_TEXT"): (2_000, "2,000 characters"),
 }
 
 

@@ -170,6 +170,13 @@ def test_an_installed_copy_finds_the_cause(installed):
     assert installed.doctor("rules", "test").strip().endswith("0 failed")
 
 
+def test_an_installed_copy_shows_and_tests_itself(installed):
+    told = installed.doctor("demo")
+    assert [line.split()[0] for line in told.splitlines() if line.endswith("progress.csv")] == ["UNHEALTHY", "HEALTHY"]
+    assert "sample_logs" not in told
+    assert installed.doctor("selftest").strip().endswith("passed")
+
+
 def test_an_installed_copy_needs_no_torch(installed, held):
     assert "torch" not in held
     assert {"ppo-doctor", "numpy"} <= held

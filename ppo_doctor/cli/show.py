@@ -42,7 +42,7 @@ SAMPLES_HELP = "A table of answers, or a folder with some; by default those besi
 @app.command()
 def show(
     source: Annotated[str, typer.Argument(metavar="RUN", help="A log, a run folder, or - for stdin.")],
-    finding: Annotated[str, typer.Argument(help=FINDING_HELP)],
+    finding: Annotated[str, typer.Argument(metavar="FINDING", help=FINDING_HELP)],
     format: Annotated[str, typer.Option("--format", "-f", help="text or json.")] = "text",
     output: Output = None,
     samples: Annotated[list[Path] | None, typer.Option("--samples", help=SAMPLES_HELP)] = None,

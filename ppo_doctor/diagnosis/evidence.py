@@ -103,12 +103,14 @@ class Shown:
     answers: Answers | None = None
 
 
-def show(name: str, run: Run, diagnosis: Diagnosis, *, samples: Sequence[Path] = ()) -> Shown:
+def show(
+    name: str, run: Run, diagnosis: Diagnosis, *, samples: Sequence[Path] = (), within: Sequence[Path] = ()
+) -> Shown:
     """Return the evidence behind a finding, a cause or a problem of a run.
 
     `name` is an id, a code, a beginning of an id that fits only one, or the number of a problem in the report.
     `samples` are tables of answers, or folders with some; by default those beside the log are read, if a finding rests
-    on samples.
+    on samples. With `within`, only tables in these folders are read, wherever a link leads.
 
     Raises:
         DoctorError: the run has no such finding, or several (exit code 2), or `samples` has no table (exit code 3).
@@ -117,7 +119,7 @@ def show(name: str, run: Run, diagnosis: Diagnosis, *, samples: Sequence[Path] =
     shown = findings[:MOST_FINDINGS]
     since = min((f.onset_step for f in shown if f.onset_step is not None), default=None)
     wanted = bool(samples) or any(f.link in OF_SAMPLES and f.status == "fired" for f in findings)
-    tables = _tables(samples, run) if wanted else []
+    tables = [path for path in _tables(samples, run) if _lies_within(path, within)] if wanted else []
     rests = [(f, records_of(f, run)) for f in shown]
     return Shown(
         kind=kind,
@@ -148,7 +150,7 @@ def _full(name: str, diagnosis: Diagnosis) -> str:
     """Return the id that a name is, or that only it begins: of fired findings and causes first, then of all checks."""
     by_severity = sorted(diagnosis.findings, key=lambda finding: finding.severity.rank)
     fired = [finding.rule for finding in by_severity if finding.status == "fired"]
-    ours = list(dict.fromkeys([*fired, *(cause.id for cause in diagnosis.causes)]))
+    ours = list(dict.fromkeys([*(cause.id for cause in diagnosis.causes), *fired]))
     every = list(dict.fromkeys([*ours, *(finding.rule for finding in diagnosis.findings)]))
     by_code = {finding.code.lower(): finding.rule for finding in diagnosis.findings}
     if name in every or name.lower() in by_code:
@@ -329,6 +331,11 @@ def _quote(place: SourceRef, sources: tuple[SourceSummary, ...]) -> Quote:
         wanted = [key for key in wanted if key not in here]
         kept += [(number, text)] if here and number != kept[0][0] else []
     return Quote(place=place, excerpt=replace(held, lines=tuple(kept)))
+
+
+def _lies_within(path: Path, folders: Sequence[Path]) -> bool:
+    real = path.resolve()
+    return not folders or any(real.is_relative_to(folder.resolve()) for folder in folders)
 
 
 def _tables(given: Sequence[Path], run: Run) -> list[Path]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
 from ppo_doctor.model.arrays import median
 from ppo_doctor.model.errors import DoctorError
@@ -24,6 +23,7 @@ from ppo_doctor.model.opening import contents, plain_file
 from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.model.run import SourceRef
 from ppo_doctor.readers.parquet_log import damaged, open_parquet
+from ppo_doctor.readers.tensors.rows import parsed
 from ppo_doctor.trainers.configuration import redact_text
 
 #: The most tables that are read, the last ones; rows of each; bytes of a JSON document, of a line, and of the unpacked
@@ -36,7 +36,7 @@ LONGEST_TEXT = 2_000
 KEPT, MOST_NAMED = 5, 2
 #: Limits of the search below a folder: its depth, and the files and folders that are looked at.
 DEEPEST, MOST_ENTRIES = 6, 50_000
-_ROWS = 256
+_ROWS, _HEAD = 256, 64
 _TABLE = lazy_pattern(
     r"completions_(?P<trl>\d{1,18})\.parquet|.+?_(?P<wandb>\d{1,18})_\w+\.table\.json|.+\.table\.json"
 )
@@ -87,15 +87,15 @@ class Answers:
 
 
 def is_rollout_dump(path: Path) -> bool:
-    """Return whether a file is a dump of answers of one step (verl), by its name and its first line."""
+    """Return whether a file is a dump of answers of one step (verl), by its name and its first key."""
     if not _DUMP.fullmatch(path.name):
         return False
     try:
         with plain_file(path) as file:
-            head = file.read(1 << 16)
+            head = file.read(_HEAD)
     except (OSError, DoctorError):
         return False
-    return head[:1] == b"{" and b'"input": ' in head and b'"output": ' in head
+    return re.match(rb'\{\s*"input"\s*:', head) is not None
 
 
 def tables_below(folder: Path, *, of_another_run: Sequence[str] = ()) -> list[Path]:
@@ -121,8 +121,10 @@ def tables_below(folder: Path, *, of_another_run: Sequence[str] = ()) -> list[Pa
 def answers_in(tables: Sequence[Path], since: int | None = None) -> Answers:
     """Return the best and the longest answers of some tables, from step `since` on if there are any."""
     later = [path for path in tables if since is None or (_step_of(path) or since) >= since] or list(tables)
-    left_out = [f"{len(tables) - len(later)} tables before step {since}"] if len(later) < len(tables) else []
-    left_out += [f"{len(later) - MOST_TABLES} earlier tables"] if len(later) > MOST_TABLES else []
+    left_out = [f"{_count(len(tables) - len(later))} before step {since}"] if len(later) < len(tables) else []
+    left_out += (
+        [f"{_count(len(later) - MOST_TABLES)} before the last {MOST_TABLES}"] if len(later) > MOST_TABLES else []
+    )
     best = _Best()
     failed: list[DoctorError] = []
     for path in later[-MOST_TABLES:]:
@@ -132,8 +134,12 @@ def answers_in(tables: Sequence[Path], since: int | None = None) -> Answers:
         except DoctorError as error:
             failed.append(error)
     left_out += [f"{error.message}{f' ({error.hint})' if error.hint else ''}" for error in failed[:MOST_NAMED]]
-    left_out += [f"{len(failed) - MOST_NAMED} more tables"] if len(failed) > MOST_NAMED else []
+    left_out += [f"{_count(len(failed) - MOST_NAMED)} more"] if len(failed) > MOST_NAMED else []
     return best.answers(tuple(map(str, later[-MOST_TABLES:])), tuple(left_out))
+
+
+def _count(tables: int) -> str:
+    return "1 table" if tables == 1 else f"{tables} tables"
 
 
 class _Best:
@@ -291,10 +297,9 @@ def _of_parquet(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _of_document(path: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a table of W&B: {"columns": […], "data": [[…], …]}."""
-    try:
-        table = orjson.loads(contents(path, LARGEST_JSON))
-    except orjson.JSONDecodeError as error:
-        raise DoctorError(f"{path} is cut off or no JSON") from error
+    table = parsed(contents(path, LARGEST_JSON))
+    if table is None:
+        raise DoctorError(f"{path} is cut off or no JSON")
     columns, data = (table.get("columns"), table.get("data")) if isinstance(table, dict) else (None, None)
     if not isinstance(columns, list) or not isinstance(data, list):
         raise DoctorError(f"{path} is no table of W&B", hint="it has columns and data")
@@ -308,9 +313,6 @@ def _of_lines(path: Path) -> Iterator[Mapping[str, Any]]:
         while line := file.readline(LONGEST_LINE + 1):
             if len(line) > LONGEST_LINE:
                 raise DoctorError(f"{path} has a line of more than {LONGEST_LINE >> 20} MiB")
-            try:
-                row = orjson.loads(line)
-            except orjson.JSONDecodeError:  # cut off, or still being written
-                continue
-            if isinstance(row, dict):
+            row = parsed(line)
+            if isinstance(row, dict):  # else it is cut off, or still being written
                 yield row

@@ -12,7 +12,7 @@ from ppo_doctor.model.run import CONDITION
 from ppo_doctor.report.advice import code_lines
 from ppo_doctor.report.escape import plain, prose
 from ppo_doctor.report.json_report import SCHEMA_VERSION, dump, evidence_payload, fields, place_payload
-from ppo_doctor.report.layout import BOUND, Page, Span, columns, sparkline
+from ppo_doctor.report.layout import BOUND, SPARKLINE_WIDEST, Page, Span, columns, sparkline
 from ppo_doctor.report.phrases import SEVERITY_STYLE, bound, count, flowing
 from ppo_doctor.report.terminal import page_for, paint
 
@@ -125,8 +125,8 @@ def _records(page: Page, records: Records) -> None:
         page.add(Span(f"{plain(key)} is judged {made}", "dim") if made else "", INDENT, 2)
     known = [value for value in records.course if value is not None]
     if len(known) > shown and min(known) < max(known):
-        line = sparkline(records.course)
-        page.row(f"{line}  medians from {number(min(known))} to {number(max(known))}", INDENT)
+        span = f"{GAP}medians from {number(min(known))} to {number(max(known))}"
+        page.row(f"{sparkline(records.course, min(page.width - INDENT - len(span), SPARKLINE_WIDEST))}{span}", INDENT)
 
 
 def _table(page: Page, table: Sequence[tuple[str, list[str]]]) -> None:
@@ -158,7 +158,7 @@ def _quote(page: Page, quote: Quote) -> None:
     key = Span(f"{BOUND * 2}{bound(plain(quote.place.key or ''))}", "cyan")
     page.add((Span(plain(str(quote.place)), "bold"), key), INDENT, 2)
     if held.because:
-        page.add(Span(flowing(held.because.replace("; what was read from this record:", ".")), "dim"), INDENT + 2)
+        page.add(Span(flowing(held.because.partition("; what was read")[0]), "dim"), INDENT + 2)
     keys = [key for key in (quote.place.key or "").split(", ") if key]
     width = max(page.width - INDENT - 10, 20)
     for number_, text in held.lines:

@@ -31,6 +31,7 @@ from ppo_doctor.runs.layouts import (
     regrouped,
     role_of,
     runs_in,
+    texts_of,
     with_own,
 )
 from ppo_doctor.runs.walking import Folder, Walker
@@ -257,7 +258,7 @@ def _looked_into(paths: Sequence[Path]) -> list[RunSource]:
 
 def _doubtful(tree: Folder, walker: Walker) -> list[Path]:
     """Return the files that may be logs in a folder without a clear one; pages of text if only these hold records."""
-    found = [path for below in tree.walk() for path in below.of("text", "table", "model")]
+    found = [path for below in tree.walk() for path in (*texts_of(below), *below.of("table", "model"))]
     if len(found) > MOST_LOOKED_INTO:
         walker.skipped.append(f"only {MOST_LOOKED_INTO:,} of {len(found):,} files that may be logs were looked into")
         found = sorted(found, key=lambda path: not named_as_log(str(path)))[:MOST_LOOKED_INTO]

@@ -314,7 +314,7 @@ def _own(folder: Folder) -> RunSource | None:
     named = sorted(folder.of("log"), key=lambda path: LOG_NAMES.index(path.name))
     logs = [*named, *folder.of("wandb", "events")]
     copies = [path for path in folder.of("console") if not logs or _size(path) <= LARGEST_COPY]
-    texts = _texts(folder)
+    texts = texts_of(folder)
     named_so = [path for path in texts if is_named_as_log_file(path)]
     perhaps = [*named_so, *folder.of("database")]
     if not logs and not perhaps and not copies:
@@ -330,7 +330,7 @@ def _own(folder: Folder) -> RunSource | None:
     )
 
 
-def _texts(folder: Folder) -> list[Path]:
+def texts_of(folder: Folder) -> list[Path]:
     """Return the texts of a folder that may be logs: not the answers of each step, whose first file shows them."""
     texts = folder.of("text")
     numbered = [path for path in texts if _OF_A_STEP.fullmatch(path.name)]

@@ -150,3 +150,20 @@ def test_settings_and_dumps_come_before_a_file_of_numbers(tmp_path):
     write(tmp_path, {"config.yaml": "n_epochs: 0\nclip_range: 0.2\ngamma: 0.99\n", "deps.lock": LINES})
     (source,) = sources_in(tmp_path)
     assert [path.name for path in source.config] == ["config.yaml"]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_answers_of_each_step_are_no_logs(tmp_path, beside):
+    answers = "".join(f'{{"input": "q", "output": "a", "score": 0.{i}, "step": 1}}\n' for i in range(9))
+    write(tmp_path / "rollout", {f"{step}.jsonl": answers for step in range(1, 9)})
+    if beside:
+        write(tmp_path, {"run.jsonl": LOG})
+        assert [Path(run.id).name for run in read_runs(str(tmp_path), Request())] == ["run.jsonl"]
+    else:
+        with pytest.raises(DoctorError, match="no log"):
+            read_runs(str(tmp_path), Request())
+
+
+def test_logs_with_a_number_for_a_name_are_read(tmp_path):
+    write(tmp_path / "seeds", {f"{seed}.jsonl": LOG for seed in (1, 2)})
+    assert len(read_runs(str(tmp_path), Request())) >= 1

@@ -222,7 +222,7 @@ def _take(path: Path, columns: Columns) -> int:
     skipped = 0
     with plain_file(path) as file:
         for line in _lines(file, str(path)):
-            record = _parsed(line)
+            record = parsed(line)
             if isinstance(record, dict):
                 columns.add(record)
             elif line.strip():
@@ -322,7 +322,7 @@ def _lines(file: BinaryIO, path: str) -> Iterator[bytes]:
         yield line
 
 
-def _parsed(line: bytes) -> object:
+def parsed(line: bytes) -> object:
     """Return the value of a line of JSON, with NaN and Infinity as Python writes them; None for any other text."""
     try:
         return orjson.loads(line)
