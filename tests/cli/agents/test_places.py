@@ -106,6 +106,17 @@ def test_a_configuration_above_a_root_is_not_used(root):
     assert 0.125 not in [setting.value for setting in run.config.values()]
 
 
+def test_a_folder_above_a_root_is_not_searched_for_what_lies_beside_a_log(root):
+    from ppo_doctor.runs.beside import homes
+
+    (root / "tb").mkdir()
+    (root / "tb" / "run.jsonl").write_text(LOG)
+    run = read(root, "tb/run.jsonl").runs[0]
+    assert homes(run) == [root.resolve()]
+    with confined([root / "tb"], MOST_BYTES):
+        assert homes(run) == []
+
+
 def test_what_is_too_large_is_refused_before_it_is_read(root):
     with (root / "huge.jsonl").open("wb") as file:
         file.truncate(2 << 30)
