@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from ppo_doctor.cli.agents.places import resolved, runs_at
-from ppo_doctor.cli.agents.work import MOST_BYTES
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.opening import confined
 from ppo_doctor.model.request import Request
 from tests.cli.agents.conftest import SAMPLES
 
+MOST_BYTES = 512 << 20
 LOG = (SAMPLES / "sick" / "lr-zero.canonical" / "run.jsonl").read_text()
 
 
