@@ -37,6 +37,7 @@ AROUND_ONSET, AROUND_EXTREMES = 2, 1
 STRETCHES = 40
 #: Lines after the first of a record that are searched for its keys where a record has several lines.
 BELOW = 80
+SHARED = "Many records stand in this line; the table has their numbers."
 #: Links of the chain whose findings rest on samples.
 OF_SAMPLES = frozenset(("rollout", "rewards", "returns", "advantages", "policy"))
 #: Containers whose records have several lines.
@@ -316,7 +317,9 @@ def _quotes(finding: Finding, records: Records | None, run: Run) -> Iterator[Quo
             places.setdefault((source.path, source.line), []).append(source)
     for group in list(places.values())[:MOST_PLACES]:
         keys = dict.fromkeys(key for place in group for key in (place.key or "").split(", ") if key)
-        yield _quote(replace(group[0], key=", ".join(keys) or None), run.sources)
+        place = replace(group[0], key=", ".join(keys) or None)
+        shared = sum(row.source.line == place.line for row in rows) > 1
+        yield Quote(place=place, excerpt=Excerpt(because=SHARED)) if shared else _quote(place, run.sources)
 
 
 def _quote(place: SourceRef, sources: tuple[SourceSummary, ...]) -> Quote:
@@ -344,6 +347,6 @@ def _tables(given: Sequence[Path], run: Run) -> list[Path]:
         return list(dict.fromkeys(path for home in homes(run) for path in tables_below(home, of_another_run=LOG_NAMES)))
     found = [path for each in given for path in (tables_below(each) if each.is_dir() else [each] * each.is_file())]
     if not found:
-        hint = "completions_STEP.parquet of TRL, NAME.table.json of W&B, STEP.jsonl of verl"
+        hint = "tables of TRL (completions_STEP.parquet), W&B (NAME.table.json), verl (STEP.jsonl) and NeMo-RL are read"
         raise DoctorError(f"{', '.join(map(str, given))}: no table of answers", hint=hint)
     return found

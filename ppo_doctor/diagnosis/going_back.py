@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppo_doctor.model.arrays import median
-from ppo_doctor.model.evidence import MUCH
 from ppo_doctor.model.words import OUTCOMES
 
 if TYPE_CHECKING:
@@ -18,15 +17,17 @@ if TYPE_CHECKING:
     from ppo_doctor.model.run import Run, Series
 
 FELL = ("lost", "fell")
+#: The share of the reward's height, from the lower end of the run to its best, by which a later checkpoint may earn
+#: less than an earlier one.
+LESS = 0.1
 
 
 def checkpoint_before(run: Run, problems: Iterable[Problem], outcome: Outcome) -> Checkpoint | None:
     """Return the last checkpoint before the onset of what ended a run's success at which the reward was still good.
 
     The onset is that of non-finite numbers, or of the first problem of an unhealthy run after the best reward, or of
-    the fall itself. The reward is good while at most a quarter of its height above the lower end of the run is lost;
-    if it never is at a checkpoint, the one with the highest reward counts. None for a run that never learned, and where
-    steps cannot be compared.
+    the fall itself. The reward is good if it is at most `LESS` of its height below the best of these checkpoints. None
+    for a run that never learned, and where steps cannot be compared.
     """
     onset = _onset(problems, outcome, run)
     if onset is None:
@@ -34,12 +35,12 @@ def checkpoint_before(run: Run, problems: Iterable[Problem], outcome: Outcome) -
     from ppo_doctor.runs.beside import checkpoints
 
     reward = run.outcome(OUTCOMES["reward"])
-    before = [_with_reward(each, reward, outcome) for each in checkpoints(run) if each.step <= onset]
-    if not before or any(each.reward is None for each in before):
+    before = [_with_reward(each, reward, outcome, onset) for each in checkpoints(run) if each.step <= onset]
+    rewards = [each.reward for each in before if each.reward is not None]
+    if not before or len(rewards) < len(before):
         return before[-1] if before else None
-    least = _least(outcome)
-    good = [each for each in before if each.reward is not None and each.reward >= least]
-    chosen = good[-1] if good else max(before, key=lambda each: each.reward or 0.0)
+    least = max(rewards) - LESS * _height(outcome)
+    chosen = [each for each in before if each.reward is not None and each.reward >= least][-1]
     return replace(chosen, last=chosen is before[-1])
 
 
@@ -63,14 +64,18 @@ def _logged_before(step: int, run: Run) -> int:
     return max((int(steps[-1]) for steps in before if len(steps)), default=step - 1)
 
 
-def _with_reward(checkpoint: Checkpoint, reward: Series | None, outcome: Outcome) -> Checkpoint:
-    """Return a checkpoint with the median of the rewards of as many records up to it as the last level is made of."""
+def _with_reward(checkpoint: Checkpoint, reward: Series | None, outcome: Outcome, onset: int) -> Checkpoint:
+    """Return a checkpoint with the median of the rewards around it, of as many records as the last level is made of."""
     if reward is None or outcome.best is None or outcome.best_step is None:
         return checkpoint
-    values = reward.values[(reward.axis.steps <= checkpoint.step) & np.isfinite(reward.values)]
-    return replace(checkpoint, reward=median(values[-max(outcome.late, 1) :])) if len(values) else checkpoint
+    known = (reward.axis.steps <= onset) & np.isfinite(reward.values)
+    steps, values = reward.axis.steps[known], reward.values[known]
+    if not len(values) or steps[0] > checkpoint.step:
+        return checkpoint
+    size = max(outcome.late, 1)
+    end = min(int(np.searchsorted(steps, checkpoint.step, side="right")) + size // 2, len(values))
+    return replace(checkpoint, reward=median(values[max(end - size, 0) : end]))
 
 
-def _least(outcome: Outcome) -> float:
-    best, low = outcome.best or 0.0, min(outcome.start or 0.0, outcome.end or 0.0)
-    return best - MUCH * (best - low)
+def _height(outcome: Outcome) -> float:
+    return (outcome.best or 0.0) - min(outcome.start or 0.0, outcome.end or 0.0)

@@ -1,6 +1,7 @@
-"""Answers that a trainer wrote down with their rewards: TRL's and W&B's tables of completions, verl's rollout dumps.
+"""Answers that a trainer wrote down with their rewards: TRL's and W&B's tables, verl's and NeMo-RL's dumps.
 
-TRL writes completions/completions_STEP.parquet, W&B media/table/NAME.table.json, verl STEP.jsonl in `rollout_data_dir`.
+TRL writes completions/completions_STEP.parquet, W&B media/table/NAME.table.json, verl STEP.jsonl in `rollout_data_dir`,
+NeMo-RL train_data_stepSTEP.jsonl.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -38,19 +40,23 @@ KEPT, MOST_NAMED = 5, 2
 DEEPEST, MOST_ENTRIES = 6, 50_000
 _ROWS, _HEAD = 256, 64
 _TABLE = lazy_pattern(
-    r"completions_(?P<trl>\d{1,18})\.parquet|.+?_(?P<wandb>\d{1,18})_\w+\.table\.json|.+\.table\.json"
+    r"completions_(?P<trl>\d{1,18})\.parquet|train_data_step(?P<nemo>\d{1,18})\.jsonl"
+    r"|.+?(?:_(?P<wandb>\d{1,18})_\w+)?\.table\.json"
 )
 _DUMP = lazy_pattern(r"(?P<verl>\d{1,18})\.jsonl")
 #: What a column holds → its names, the first that is there.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "step": ("step", "global_step", "global_steps"),
     "prompt": ("prompt", "input", "question", "query", "prompts", "inputs"),
-    "answer": ("completion", "output", "response", "answer", "generation", "completions", "outputs", "responses"),
+    "answer": (
+        *("completion", "output", "response", "answer", "generation", "completions", "outputs", "responses"),
+        "content",  # NeMo-RL: the prompt and the answer in one text
+    ),
     "reward": ("reward", "score", "total_reward", "rewards", "scores"),
     "advantage": ("advantage", "advantages"),
 }
 #: Columns of numbers that are no part of a reward.
-_NO_REWARD = lazy_pattern(r"(^|_)(step|steps|epoch|id|idx|index|len|length|tokens?|time|rank|gts?|uid)(_|$)", re.I)
+_NO_REWARD = lazy_pattern(r"(^|_)(step|steps|epoch|id|idx|index|len|lengths?|tokens?|time|rank|gts?|uid)(_|$)", re.I)
 
 
 @frozen
@@ -164,8 +170,8 @@ class _Best:
     def answers(self, tables: tuple[str, ...], left_out: tuple[str, ...]) -> Answers:
         """Return what was kept."""
         return Answers(
-            highest=tuple(self._highest),
-            longest=tuple(self._longest),
+            highest=tuple(map(_without_secrets, self._highest)),
+            longest=tuple(map(_without_secrets, self._longest)),
             rows=len(self._lengths),
             reward=self.reward,
             length_of_highest=median(np.array([sample.length for sample in self._highest], np.float64))
@@ -176,6 +182,10 @@ class _Best:
             tables=tables,
             left_out=left_out,
         )
+
+
+def _without_secrets(sample: Sample) -> Sample:
+    return replace(sample, prompt=redact_text(sample.prompt), answer=redact_text(sample.answer))
 
 
 def _middle(lengths: Sequence[int]) -> float | None:
@@ -214,21 +224,22 @@ def _is_part(key: str, block: Sequence[tuple[int, Mapping[str, Any]]], columns: 
     """Return whether a column of numbers is a part of the reward."""
     if key in columns.values() or _NO_REWARD.search(key):
         return False
-    return any(_number(row.get(key)) is not None for _, row in block)
+    return any(_number(value) is not None for _, row in block if not isinstance(value := row.get(key), list))
 
 
 def _sample(
     path: Path, number: int, row: Mapping[str, Any], columns: Mapping[str, str], parts: Sequence[str]
 ) -> Sample:
     held = {role: row.get(name) for role, name in columns.items()}
-    values = {key: value for key in parts if (value := _number(row.get(key))) is not None}
+    numbers = ((key, _number(row.get(key))) for key in parts)
+    values = {key: value for key, value in numbers if value is not None}
     step = _number(held.get("step"))
     reward = _number(held["reward"]) if "reward" in held else sum(values.values()) if values else None
     answer, prompt = _text(held.get("answer")), _text(held.get("prompt"))
     return Sample(
         step=_step_of(path) if step is None else int(step),
-        prompt=redact_text(prompt[-LONGEST_TEXT:]),
-        answer=redact_text(answer[:LONGEST_TEXT]),
+        prompt=prompt[-LONGEST_TEXT:],
+        answer=answer[:LONGEST_TEXT],
         length=len(answer),
         reward=reward,
         advantage=_number(held.get("advantage")),

@@ -167,3 +167,11 @@ def test_tables_outside_of_the_allowed_folders_are_not_read(tmp_path):
     assert [sample.answer for sample in allowed.highest] == ["mine"]
     assert show(name, run, diagnosis).answers.rows == 2
     assert show(name, run, diagnosis, samples=[hidden], within=[tmp_path / "root"]).answers is None
+
+
+def test_a_line_of_many_records_is_not_quoted(tmp_path):
+    history = [{"step": n, "reward": 0.1 * n, "reward_std": 0.1, "kl": 0.0, "learning_rate": 0.0} for n in range(1, 60)]
+    path = tmp_path / "trainer_state.json"
+    path.write_text(json.dumps({"log_history": history}), encoding="utf-8")
+    [rests] = show("rate-always-zero", *judged(path)).rests
+    assert all(quote.excerpt.lines == () and quote.excerpt.because for quote in rests.quotes)

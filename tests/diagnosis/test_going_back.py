@@ -68,9 +68,9 @@ def test_a_later_checkpoint_with_a_lower_reward_is_passed_over(tmp_path):
     found = diagnosis.checkpoint
     assert found is not None
     assert not found.last
-    assert 700 <= found.step <= 1100
+    assert 700 <= found.step <= 900
     assert found.reward is not None
-    assert found.reward > 0.55
+    assert found.reward > 0.7
 
 
 @pytest.mark.parametrize("rewards", [[0.0] * RECORDS, rising()], ids=["never earned", "learned"])

@@ -70,6 +70,13 @@ def test_the_tables_of_wandb(tmp_path):
     assert found.rows == 2
 
 
+def test_the_dumps_of_nemo_rl(tmp_path):
+    row = {"content": "2+2? 4", "rewards": 1.0, "input_lengths": 9, "generation_logprobs": [-0.5, -0.1], "idx": 0}
+    (tmp_path / "train_data_step7.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    [sample] = answers_in(tables_below(tmp_path)).highest
+    assert (sample.answer, sample.reward, sample.step, dict(sample.parts)) == ("2+2? 4", 1.0, 7, {})
+
+
 def test_a_conversation_is_read_as_its_text(tmp_path):
     turns = [{"role": "user", "content": "2+2?"}, {"role": "system", "content": "be brief"}]
     path = wandb(tmp_path, 1, ["prompt", "completion", "reward"], [[turns, [{"role": "x", "content": "4"}], 1]])
