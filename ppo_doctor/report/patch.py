@@ -241,6 +241,11 @@ class _Draft:
 
         path = setting.source.path
         self._edit(path, change, lambda end, text: replace_value(end, text, key, new), has_it)
+        overrides = Path(path).with_name("overrides.yaml")
+        if Path(path).parent.name == ".hydra" and overrides.is_file():
+            given = self._found(str(overrides))
+            if given and key in given.values:
+                self.notes.append(f"{given.place(key)}: the command line set {key}; set {key}={_shown(new)} there")
         parent, _, tail = key.rpartition(".")
         found = self._found(path) if parent else None
         alike = [other for other in found.values if other != key and other.endswith(f".{tail}")] if found else []

@@ -342,6 +342,15 @@ def test_a_setting_of_another_section_is_left_and_named(tmp_path):
     assert "B-v1.gamma" in " ".join(patch.notes)
 
 
+def test_an_override_of_the_command_line_is_named(tmp_path):
+    folder = tmp_path / ".hydra"
+    folder.mkdir()
+    (folder / "config.yaml").write_text("beta: 0.04\nnum_generations: 8\nepsilon: 0.0\nnum_iterations: 4\n")
+    (folder / "overrides.yaml").write_text("- num_generations=8\n- epsilon=0.0\n")
+    patch = proposed(folder / "config.yaml")
+    assert f"{folder / 'overrides.yaml'}:2" in " ".join(patch.notes)
+
+
 def test_a_setting_of_the_log_is_told_and_not_changed(samples):
     patch = proposed(samples / "sick" / "clip-range-too-small.canonical")
     assert not patch.files
