@@ -140,6 +140,8 @@ def add_setting(suffix: str, text: str, key: str, value: ConfigValue, beside: Se
         if form is None:
             continue
         lead, tail, separator, after = form
+        if isinstance(value, bool) and "--" in lead:
+            continue  # whether it is a switch or takes a value is not known
         name = key.rpartition(".")[2]
         dashed = "--" in lead and ("-" in tail or ("_" not in tail and re.search(r"--\w+-\w", text) is not None))
         added = lead + (name.replace("_", "-") if dashed else name) + separator + written(value, "", suffix) + after
