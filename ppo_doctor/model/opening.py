@@ -50,8 +50,8 @@ def is_outside(path: str | os.PathLike[str]) -> bool:
     confines = _CONFINES.get()
     if confines is None:
         return False
-    real = os.path.realpath(path)
-    return not any(os.path.commonpath((real, folder)) == folder for folder in confines.folders)
+    real = Path(os.path.realpath(path))
+    return not any(map(real.is_relative_to, confines.folders))
 
 
 def opened(path: Path) -> tuple[BinaryIO, bool]:

@@ -29,6 +29,7 @@ from ppo_doctor.trainers.config_edits import (
     replace_value,
 )
 from ppo_doctor.trainers.config_files import LARGEST, read_config, settings_in
+from ppo_doctor.trainers.config_formats import SCRIPTS
 
 if TYPE_CHECKING:
     from ppo_doctor.model.diagnosis import Diagnosis, RankedCause
@@ -241,6 +242,11 @@ class _Draft:
 
         path = setting.source.path
         self._edit(path, change, lambda end, text: replace_value(end, text, key, new), has_it)
+        overrides = Path(path).with_name("overrides.yaml")
+        if Path(path).parent.name == ".hydra" and overrides.is_file():
+            given = self._found(str(overrides))
+            if given and key in given.values:
+                self.notes.append(f"{given.place(key)}: the command line set {key}; set {key}={_shown(new)} there")
         parent, _, tail = key.rpartition(".")
         found = self._found(path) if parent else None
         alike = [other for other in found.values if other != key and other.endswith(f".{tail}")] if found else []
@@ -274,6 +280,9 @@ class _Draft:
 
     def _add(self, name: str, change: Change) -> None:
         """Add a setting that stands at its default to the only configuration of the run."""
+        if self.run.framework == detection.CANONICAL:
+            self.changes.append(replace(change, reason="whether the script has such a setting is not known"))
+            return
         files = [path for path in self.run.configs if Path(path).suffix not in UNCHANGEABLE]
         found = self._found(files[0]) if len(files) == 1 else None
         if found is None:
@@ -286,6 +295,8 @@ class _Draft:
         tails = {other.rpartition(".")[2] for other in beside}
         parts = (other.rpartition(".") for other in found.values)
         sections = {above for above, _, end in parts if end in tails and f".{above}".endswith(f".{parent}".rstrip("."))}
+        if Path(files[0]).suffix in SCRIPTS:
+            sections &= {parent}  # a call of something else, such as an optimizer, takes no settings of the trainer
         if len(sections) != 1:
             reason = (
                 "the file has several sections that it could belong to"

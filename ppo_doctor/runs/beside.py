@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ppo_doctor.model.diagnosis import Checkpoint
+from ppo_doctor.model.opening import is_outside
 from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.runs.layouts import PARTS, is_named_as_log_file, role_of
 
@@ -49,7 +50,7 @@ def homes(run: Run) -> list[Path]:
     folders = [path if path.is_dir() else path.parent for path in files if path.exists()]
     parts = (folder.name.lower() in PARTS or folder.name.startswith("checkpoint-") for folder in folders)
     found = (folder.parent if part else folder for folder, part in zip(folders, parts, strict=True))
-    return list(dict.fromkeys(found))
+    return [home for home in dict.fromkeys(found) if not is_outside(home)]
 
 
 def checkpoints(run: Run) -> list[Checkpoint]:

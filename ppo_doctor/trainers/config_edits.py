@@ -16,7 +16,7 @@ from ppo_doctor.trainers.config_formats import SCRIPTS, UnreadableError, line_of
 if TYPE_CHECKING:
     from ppo_doctor.model.words import ConfigValue
 
-Path = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 #: Largest number of values that are compared, of places that are tried for a change, and of an expression's characters.
 MOST_LEAVES, MOST_TRIES, LONGEST_SHOWN = 200_000, 12, 60
@@ -56,10 +56,10 @@ class Edited:
 class _Reading:
     """What a text contains: each value by its path, and the lines of keys."""
 
-    leaves: Mapping[Path, object]
+    leaves: Mapping[KeyPath, object]
     lines: Mapping[str, int]
 
-    def path_of(self, key: str, line: int | None) -> Path:
+    def path_of(self, key: str, line: int | None) -> KeyPath:
         paths = [path for path in self.leaves if ".".join(path) in (key, f"{key}.value")]
         if len(paths) != 1:
             raise NotEditableError(f"{key} is written there in a form that cannot be changed in place", line)
@@ -140,6 +140,8 @@ def add_setting(suffix: str, text: str, key: str, value: ConfigValue, beside: Se
         if form is None:
             continue
         lead, tail, separator, after = form
+        if isinstance(value, bool) and "--" in lead:
+            continue  # whether it is a switch or takes a value is not known
         name = key.rpartition(".")[2]
         dashed = "--" in lead and ("-" in tail or ("_" not in tail and re.search(r"--\w+-\w", text) is not None))
         added = lead + (name.replace("_", "-") if dashed else name) + separator + written(value, "", suffix) + after
@@ -211,7 +213,7 @@ def _read(suffix: str, text: str) -> _Reading:
     return _Reading(leaves=leaves, lines=read.lines)
 
 
-def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, object]]:  # noqa: ANN401 - whatever a file holds
+def _leaves(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:  # noqa: ANN401 - whatever a file holds
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _leaves(inner, (*path, str(key)))
@@ -222,7 +224,7 @@ def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, object]]:  # noqa: A
         yield path, value
 
 
-def _different(before: _Reading, after: _Reading) -> list[Path]:
+def _different(before: _Reading, after: _Reading) -> list[KeyPath]:
     missing = object()
     return [
         path
@@ -231,7 +233,7 @@ def _different(before: _Reading, after: _Reading) -> list[Path]:
     ]
 
 
-def _equal(one: Mapping[Path, object], other: Mapping[Path, object]) -> bool:
+def _equal(one: Mapping[KeyPath, object], other: Mapping[KeyPath, object]) -> bool:
     return {path: repr(value) for path, value in one.items()} == {path: repr(value) for path, value in other.items()}
 
 
@@ -241,7 +243,7 @@ def _same(found: object, value: ConfigValue) -> bool:
     return read == value and isinstance(read, str) == isinstance(value, str)
 
 
-def _derived(suffix: str, others: set[Path], before: _Reading, line: int) -> bool:
+def _derived(suffix: str, others: set[KeyPath], before: _Reading, line: int) -> bool:
     """Return whether all other settings that changed are computed elsewhere in a program from the changed one."""
     return suffix in SCRIPTS and all(before.lines.get(".".join(other)) not in (None, line) for other in others)
 
@@ -327,11 +329,11 @@ def _set_in(text: str, name: str, lines: Mapping[str, int]) -> int | None:
     return text.count("\n", 0, match.start()) + 1 if match else None
 
 
-def _ends(path: Path, key: str) -> bool:
+def _ends(path: KeyPath, key: str) -> bool:
     return ".".join(path) == key
 
 
-def _renamed(path: Path, tail: str, meant: str) -> Path:
+def _renamed(path: KeyPath, tail: str, meant: str) -> KeyPath:
     return (*path[:-1], path[-1].removesuffix(tail) + meant)
 
 

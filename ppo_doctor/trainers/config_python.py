@@ -84,6 +84,7 @@ class _Program:
         self.nodes = [node for node, _ in zip(ast.walk(tree), range(MOST_NODES), strict=False)]
         self.top = list(_statements(tree.body))
         self.names: dict[str, object] = {}
+        self.options: dict[str, object] = {}  # a default may name another option, which is then unknown
         self.options = {key: value for key, value, _ in self._options()}
 
     def settings(self) -> dict[str, tuple[object, int]]:

@@ -195,6 +195,17 @@ def test_a_value_that_every_record_logs_is_the_one_in_force(logged: list[float],
     assert found.now == now
 
 
+def test_a_configured_value_is_better_than_a_default_where_every_record_logs_0() -> None:
+    axis = Axis(path="run.csv", steps=np.arange(3), lines=np.arange(3) + 2)
+    rate = Series(name="learning_rate", raw="lr", axis=axis, values=np.zeros(3))
+    remedy = Remedy(do="set it", setting="learning_rate", to="= default")
+    found = remedy_for(remedy, series={"learning_rate": rate}, config=configured("learning_rate", "lr", 0.02))
+    assert (found.now, found.then) == (0, 0.02)
+    assert (
+        remedy_for(remedy, series={"learning_rate": rate}, config=configured("learning_rate", "lr", 0.0)).then == 0.0003
+    )
+
+
 def test_a_setting_that_the_trainer_lacks_is_no_remedy() -> None:
     upper = Remedy(do="raise the upper bound", setting="clip_range_high", to=">= 0.28")
     assert remedies_for([upper, OTHER], a_run()) == (OTHER,)

@@ -107,3 +107,41 @@ def test_more_than_the_limit_is_refused_and_not_read(tmp_path):
     assert opening.contents(tmp_path / "file", 11) == b"a" * 11
     with pytest.raises(DoctorError, match="larger"):
         opening.contents(tmp_path / "file", 10)
+
+
+def test_what_is_confined_opens_plain_files_below_its_folders_alone(tmp_path):
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / "log").write_bytes(TEXT)
+    (inside / "link").symlink_to(outside / "log")
+    with opening.confined([inside], len(TEXT)):
+        assert opening.contents(inside / "log", len(TEXT)) == TEXT
+        for path in (outside / "log", inside / "link", inside / ".." / "outside" / "log"):
+            assert opening.is_outside(path)
+            for opened in (opening.opened, opening.plain_file):
+                with pytest.raises(DoctorError, match="outside"):
+                    opened(path)
+    assert opening.contents(outside / "log", len(TEXT)) == TEXT
+    with opening.confined([inside], len(TEXT) - 1), pytest.raises(DoctorError, match="at most"):
+        opening.plain_file(inside / "log")
+
+
+def test_a_link_that_changes_while_it_is_opened_leads_nowhere(tmp_path, monkeypatch):
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / "log").write_bytes(TEXT)
+    link = inside / "link"
+    link.symlink_to(outside / "log")
+    really = os.open
+
+    def changed(path, flags):
+        handle = really(path, flags)
+        link.unlink()
+        link.symlink_to(inside / "log")
+        return handle
+
+    monkeypatch.setattr(os, "open", changed)
+    with opening.confined([inside], len(TEXT)), pytest.raises(DoctorError, match="outside"):
+        opening.plain_file(link)

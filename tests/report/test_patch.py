@@ -326,9 +326,27 @@ def test_a_setting_at_its_default_is_added(samples, tmp_path):
     assert "add target_kl" in patch.changes[0].says
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("own.toml", "[ppo]\nclip_range = 0.0\nn_epochs = 10\nlearning_rate = 3e-4\n"),
+        (
+            "t.py",
+            "from trl import GRPOConfig\no = optim.Adam(\n    x,\n    lr=1e-3,\n)\nGRPOConfig(epsilon=0.0, beta=0.1)\n",
+        ),
+    ],
+)
+def test_a_setting_is_not_added_to_what_may_not_have_it(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text)
+    patch = with_remedy(path, TARGET)
+    assert not patch.files
+    assert patch.changes[0].reason
+
+
 def test_a_setting_that_several_sections_could_have_is_not_added(tmp_path):
     path = tmp_path / "zoo.yml"
-    path.write_text("".join(f"{env}-v1:\n  n_steps: 32\n  n_epochs: 4\n  gamma: 1.5\n" for env in ("A", "B")))
+    path.write_text("".join(CONFIGURATIONS["zoo.yml"][0].replace("CartPole", env) for env in ("A", "B")))
     patch = with_remedy(path, TARGET)
     assert not patch.files
     assert "several sections" in patch.changes[0].reason
@@ -340,6 +358,15 @@ def test_a_setting_of_another_section_is_left_and_named(tmp_path):
     patch = proposed(path)
     assert patch.files[0].after.count(b"gamma: 1.5") == 1
     assert "B-v1.gamma" in " ".join(patch.notes)
+
+
+def test_an_override_of_the_command_line_is_named(tmp_path):
+    folder = tmp_path / ".hydra"
+    folder.mkdir()
+    (folder / "config.yaml").write_text("beta: 0.04\nnum_generations: 8\nepsilon: 0.0\nnum_iterations: 4\n")
+    (folder / "overrides.yaml").write_text("- num_generations=8\n- epsilon=0.0\n")
+    patch = proposed(folder / "config.yaml")
+    assert f"{folder / 'overrides.yaml'}:2" in " ".join(patch.notes)
 
 
 def test_a_setting_of_the_log_is_told_and_not_changed(samples):

@@ -109,6 +109,11 @@ def test_a_setting_is_not_added_where_no_line_shows_how(suffix, text):
         add_setting(suffix, text, "gamma", 0.9, ["lr", "n"])
 
 
+def test_a_switch_is_not_added_to_a_command():
+    with pytest.raises(NotEditableError):
+        add_setting(".sh", SHELL, "use_kl", True, ["epsilon"])
+
+
 def test_a_key_is_renamed_where_it_stands():
     text = "a:\n  learnig_rate: 2  # learnig_rate\nb:\n  learnig_rate: 2\n"
     renamed = rename_key(".yaml", text, "a.learnig_rate", "learning_rate")

@@ -83,3 +83,8 @@ def test_what_a_program_imports_names_its_framework(tmp_path):
 
 def test_the_class_of_an_optimizer_is_a_setting():
     assert values("optim = torch.optim.SGD(net.parameters(), lr=0.05)") == {"optim.optimizer": "SGD", "optim.lr": 0.05}
+
+
+def test_a_default_that_names_another_option_is_left_out() -> None:
+    text = "parser.add_argument('--a', default=args.b)\nparser.add_argument('--clip', default=0.2)\n"
+    assert parse(".py", text).values == {"clip": 0.2}

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli.agents import answers
-from ppo_doctor.cli.agents.answers import (
+from ppo_doctor.cli.agents.answers import Most
+from ppo_doctor.cli.agents.places import resolved, runs_at
+from ppo_doctor.cli.agents.schema import (
     DATA,
     Account,
     Analysis,
@@ -29,18 +31,20 @@ from ppo_doctor.cli.agents.answers import (
     FleetRun,
     Found,
     Inspected,
-    Most,
     OtherRun,
     Page,
     PatchAnswer,
     Point,
     Record,
+    Reward,
     SeparatorOf,
     SettingOf,
+    Settle,
+    SideOf,
     ToLog,
+    Wanted,
     Watched,
 )
-from ppo_doctor.cli.agents.places import resolved, runs_at
 from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.request import Request
@@ -199,10 +203,10 @@ def compare(roots: Sequence[Path], a: str, b: str) -> ComparisonAnswer:
     why_ = {each.difference: each.says for each in found.explanations}
     sides = []
     for side, outcome in zip((found.a, found.b), found.outcomes, strict=True):
-        entry = answers.SideOf(run=plain(side.name), verdicts=list(map(str, side.verdicts)), causes=list(side.causes))
+        entry = SideOf(run=plain(side.name), verdicts=list(map(str, side.verdicts)), causes=list(side.causes))
         if outcome is not None:
             first, last, best = map(_finite, (outcome.first, outcome.last, outcome.best))
-            entry["reward"] = answers.Reward(metric=outcome.metric, first=first, last=last, best=best)
+            entry["reward"] = Reward(metric=outcome.metric, first=first, last=last, best=best)
         sides.append(entry)
     answer = ComparisonAnswer(different=found.different, sides=sides, diverged=[], settings=[])
     for divergence in (found.divergences or ())[:MOST_NAMES]:
@@ -231,7 +235,8 @@ def inspect(roots: Sequence[Path], source: str, **options: Any) -> Inspected:  #
     found = inspection_of(asked.runs[0], asked.pack)
     run = found.run
     settings = [(name, each) for name, each in sorted(run.config.items()) if each.how != "default"]
-    return Inspected(
+    quotes = answers.Quotes(answers.texts_of(run))
+    answer = Inspected(
         run=asked.name(run),
         runs=len(asked.runs),
         framework=plain(run.framework),
@@ -241,12 +246,15 @@ def inspect(roots: Sequence[Path], source: str, **options: Any) -> Inspected:  #
         metrics={each.name: plain(each.raw, 80) for each in found.mapped},
         unknown_keys=[plain(key, 80) for key, _ in found.unknown[:MOST_NAMES]],
         settings={name: answers.value_of(each.value) for name, each in settings[: 2 * MOST_NAMES]},
-        updates_per_batch=[prose(fact.says, 200) for fact in (*found.updates, *found.asked)],
+        updates_per_batch=[quotes.sentence(fact.says) for fact in (*found.updates, *found.asked)],
         can_judge=list(found.judged),
         cannot_judge=len(found.not_judged),
-        notes=[prose(str(note), 200) for note in run.notes[:4]],
+        notes=[quotes.sentence(str(note)) for note in run.notes[:4]],
         text_is=DATA,
     )
+    if quoted := quotes.listed():
+        answer["quoted"] = quoted
+    return answer
 
 
 def what_to_log_next(roots: Sequence[Path], source: str, **options: Any) -> ToLog:  # noqa: ANN401
@@ -260,8 +268,8 @@ def what_to_log_next(roots: Sequence[Path], source: str, **options: Any) -> ToLo
     leaders = [cause for cause in diagnosis.causes if cause.leader and answers.settles(cause)]
     return ToLog(
         run=asked.name(run),
-        metrics=[answers.Wanted(metric=each.metric, would_judge=list(each.causes[:6])) for each in best],
-        settle=[answers.Settle(cause=cause.id, by=answers.settles(cause)) for cause in leaders[:4]],
+        metrics=[Wanted(metric=each.metric, would_judge=list(each.causes[:6])) for each in best],
+        settle=[Settle(cause=cause.id, by=answers.settles(cause)) for cause in leaders[:4]],
         open=[each.question for each in summarize(diagnosis, run).open],
         how="explain(name=METRIC) says what a metric is; ppo_doctor.record writes these from a training script",
     )
@@ -385,8 +393,8 @@ def fleet_query(
         judged=summary.judged,
         failed=summary.failed,
         verdicts=dict(summary.verdicts),
-        causes={each.id: each.runs for each in summary.causes[:MOST_NAMES]},
-        findings={each.id: each.runs for each in summary.findings[:MOST_NAMES]},
+        causes={plain(each.id): each.runs for each in summary.causes[:MOST_NAMES]},
+        findings={plain(each.id): each.runs for each in summary.findings[:MOST_NAMES]},
         separating=[_separator(each) for each in summary.separating.found[:5]],
         rows=[_row(row) for row in worst],
     )
@@ -412,7 +420,8 @@ def _separator(each: Separator) -> SeparatorOf:
 
 
 def _row(row: Mapping[str, Any]) -> FleetRun:
-    shown = FleetRun(run=plain(row["run"]), source=plain(row["source"]), verdict=row["verdict"], cause=row["cause"])
+    run, source, verdict, cause = (plain(str(row[name])) for name in ("run", "source", "verdict", "cause"))
+    shown = FleetRun(run=run, source=source, verdict=verdict, cause=cause)
     if row["onset_step"] is not None:
         shown["since_step"] = row["onset_step"]
     return shown

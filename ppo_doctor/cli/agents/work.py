@@ -24,7 +24,11 @@ def perform(name: str, roots: Sequence[Path], arguments: Mapping[str, Any]) -> A
     Raises:
         DoctorError: what cannot be done, why, and what to do; a bug of ours too.
     """
-    from ppo_doctor.cli.agents.jobs import JOBS, MANUAL, prepare  # numpy and more, which the server itself needs not
+    from ppo_doctor.cli.agents.jobs import (
+        JOBS,
+        MANUAL,
+        prepare,
+    )  # numpy and more, which the server itself does not need
 
     try:
         if name in MANUAL:
@@ -41,7 +45,7 @@ def perform(name: str, roots: Sequence[Path], arguments: Mapping[str, Any]) -> A
 
 
 class Workers:
-    """Worker processes that make the answers, and the folders that the user lets them read, if he named any."""
+    """Worker processes that make the answers, and the folders that the user lets them read, if any were named."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.roots = tuple(roots)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-pytest.importorskip("typing_extensions")
+pytest.importorskip("anyio")
 
 from ppo_doctor.cli.agents.answers import NAME, Quotes, value_of
 from ppo_doctor.cli.agents.work import perform

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from ppo_doctor.cli.agents.places import resolved, runs_at
-from ppo_doctor.cli.agents.work import MOST_BYTES
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.opening import confined
 from ppo_doctor.model.request import Request
 from tests.cli.agents.conftest import SAMPLES
 
+MOST_BYTES = 512 << 20
 LOG = (SAMPLES / "sick" / "lr-zero.canonical" / "run.jsonl").read_text()
 
 
@@ -104,6 +104,17 @@ def test_a_configuration_above_a_root_is_not_used(root):
     (root / "config.json").write_text(json.dumps({"learning_rate": 0.125}))
     run = read(root / "logs", "run.jsonl").runs[0]
     assert 0.125 not in [setting.value for setting in run.config.values()]
+
+
+def test_a_folder_above_a_root_is_not_searched_for_what_lies_beside_a_log(root):
+    from ppo_doctor.runs.beside import homes
+
+    (root / "tb").mkdir()
+    (root / "tb" / "run.jsonl").write_text(LOG)
+    run = read(root, "tb/run.jsonl").runs[0]
+    assert homes(run) == [root.resolve()]
+    with confined([root / "tb"], MOST_BYTES):
+        assert homes(run) == []
 
 
 def test_what_is_too_large_is_refused_before_it_is_read(root):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -350,3 +351,22 @@ def test_work_that_takes_too_long_is_an_error(agent, runs, monkeypatch):
             await work.Workers([runs]).make("analyze", (runs,), {"source": SICK})
 
     agent.run(asked)
+
+
+def test_the_page_is_true():
+    import tomllib
+
+    from ppo_doctor.cli.agents.work import LONGEST, MOST_BYTES
+
+    text = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)\(", text, re.MULTILINE) == [
+        *("analyze", "why", "evidence", "inspect", "what_to_log_next", "propose_patch"),
+        *("compare", "watch", "fleet_query", "explain"),
+    ]
+    assert f"{MOST_BYTES >> 20} MiB" in text
+    assert f"{LONGEST:.0f} s" in text
+    for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL):
+        (servers,) = json.loads(block).values()
+        assert servers["ppo-doctor"]["args"][0] == "mcp"
+    (block,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert tomllib.loads(block)["mcp_servers"]["ppo-doctor"]["args"][0] == "mcp"
