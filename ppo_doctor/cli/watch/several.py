@@ -281,7 +281,8 @@ class SeveralSessions:
     def finish(self) -> ExitCode:
         """End every run that is still followed, and return the worst exit code."""
         try:
-            for run, _ in self._live():
+            for run, session in self._live():
+                self._guarded(run, session.look)  # the end of a job often ends its watcher too
                 self._close(run)
         except KeyboardInterrupt:  # a second one: what was known of the others counts
             for run, _ in self._live():
