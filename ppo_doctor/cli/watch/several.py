@@ -183,16 +183,16 @@ class SeveralSessions:
         return [(run, run.session) for run in self.state.runs.values() if run.session is not None]
 
     def _due(self) -> Followed | None:
-        """Return the run to judge next: one that never was, else the one that was judged longest ago."""
+        """Return the run to judge next: one that never was, the newest first, else the one judged longest ago."""
         due = [run for run, session in self._live() if session.due]
-        return min(due, key=lambda run: (run.judged is not None, run.judged or 0.0), default=None)
+        return min(due, key=lambda run: (run.judged is not None, run.judged or -run.since), default=None)
 
     def _judge(self, run: Followed) -> None:
-        started = self._clock.now()
+        started = time.process_time()
         if run.session is not None:
             self._guarded(run, run.session.judge)
         run.judged = self._clock.now()
-        self._rested = run.judged + JUDGE_REST * (run.judged - started)
+        self._rested = run.judged + JUDGE_REST * (time.process_time() - started)
 
     def _guarded(self, run: Followed, work: Callable[[], object]) -> None:
         """Do something for one run; what is wrong with it alone ends that run and no other."""
@@ -285,8 +285,9 @@ class SeveralSessions:
                 self._guarded(run, session.look)  # the end of a job often ends its watcher too
                 self._close(run)
         except KeyboardInterrupt:  # a second one: what was known of the others counts
-            for run, _ in self._live():
-                run.code = exit_code(run.diagnosis, self._options.fail_on) if run.diagnosis is not None else run.code
+            for run in (run for run in self.state.runs.values() if run.code is None and run.is_run):
+                known = run.diagnosis
+                run.code = exit_code(known, self._options.fail_on) if known else ExitCode.NOTHING_TO_JUDGE
         codes = [run.code for run in self.state.runs.values() if run.code is not None]
         counts = Counter(run.verdict for run in self.state.shown)
         words = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 
 #: Seconds between redraws at least, newest events, and the longest name of a run.
 REDRAW, EVENTS, NAME = 0.5, 5, 40
-#: Lines that are neither runs nor events: the title, the heads, the rest, and two blank ones.
-_FRAME = 5
+#: Lines that are neither runs nor events: the title, a blank one, the heads, and the rest.
+_FRAME = 4
 _HEADS = ("verdict", "run", "step", "reward", "finding", "age")
+#: Columns from which on a terminal has room for steps and rewards.
+_WIDE = 80
 
 
 class SeveralLive:
@@ -76,7 +78,7 @@ def several_screen(*, color: bool | None) -> Iterator[SeveralLive]:
 def draw(state: Watching, width: int, height: int) -> RenderableType:
     """Return the whole table for a terminal of this size: the worst runs, and how many others there are."""
     runs = _ordered(state)
-    events = list(state.events)[-min(EVENTS, max(height // 4, 1)) :]
+    events = list(state.events)[-min(EVENTS, height // 4) :] if height >= 2 * _FRAME else []
     room = max(height - _FRAME - len(events), 1)
     shown, left = runs[:room], runs[room:]
     counts = Counter(run.verdict for run in left)
@@ -109,19 +111,20 @@ def _ordered(state: Watching) -> list[Followed]:
 
 def _table(runs: Sequence[Followed], width: int, now: float | None = None) -> Table:
     """Return a line for each run; with `now` it says how old its last record is."""
-    cells = [(*_cells(run), _age(run, now)) for run in runs]
-    texts = [_HEADS, *cells]
-    name = min(max(columns(each[1]) for each in texts), NAME, max(width // 3, 12))
-    others = [max(columns(each[at]) for each in texts) for at in (0, 2, 3, 5)]
-    room = max(width - name - sum(others) - 2 * len(_HEADS), 8)
+    shown = [at for at, head in enumerate(_HEADS) if width >= _WIDE or head not in ("step", "reward")]
+    texts = [_HEADS, *((*_cells(run), _age(run, now)) for run in runs)]
+    widths = [max(columns(each[at]) for each in texts) for at in range(len(_HEADS))]
+    widths[1] = min(widths[1], NAME, max(width // 3, 8))
+    others = sum(widths[at] + 2 for at in shown if _HEADS[at] != "finding")
+    widths[4] = max(width - others, 1)
     table = Table.grid(padding=(0, 2))
-    for head in _HEADS:
-        table.add_column(no_wrap=True, justify="right" if head in ("step", "age") else "left")
-    for run, (verdict, title, step, outcome, finding, age) in zip((None, *runs), texts, strict=True):
+    for at in shown:
+        table.add_column(no_wrap=True, justify="right" if _HEADS[at] in ("step", "age") else "left")
+    for run, cells in zip((None, *runs), texts, strict=True):
         style = "dim" if run is None or run.diagnosis is None else VERDICT_STYLE[run.diagnosis.verdict]
-        rest = "dim" if run is None else ""
-        cut = [Text(_end(title, name), rest), Text(step, rest), Text(outcome, rest), _short(finding, room, rest)]
-        table.add_row(Text(verdict, style), *cut, Text(age, rest))
+        styles = (style, *["dim" if run is None else ""] * (len(_HEADS) - 1))
+        named = (cells[0], _end(cells[1], widths[1]), *cells[2:])
+        table.add_row(*(_short(named[at], widths[at], styles[at]) for at in shown))
     return table
 
 
