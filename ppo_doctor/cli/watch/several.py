@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ppo_doctor.cli.watch.log import WatchedLog
+from ppo_doctor.cli.watch.log import SHARE, WatchedLog
 from ppo_doctor.cli.watch.monitor import Event
 from ppo_doctor.cli.watch.session import KEPT, LOOK, Clock, Options, Session, duration, failed
 from ppo_doctor.diagnosis.gate_result import exit_code
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 #: Seconds after its last change for which a run that is there at the start is taken to be written still.
 WRITING = 600.0
-#: The pause after a search of the folders, in multiples of the time that it took, and that after each judgement of
-#: any run: searching takes at most a twentieth of one core, judging a fifth.
-SEARCH_REST, JUDGE_REST = 20, 4
+#: The pause after each judgement of any run, in multiples of the time that it took: judging takes a fifth of one core.
+JUDGE_REST = 4
 #: Runs that are followed at a time: each keeps what its log held at the last reading.
 MOST_FOLLOWED = 500
 #: Kinds of events of a run that are not shown: its files are found by their names, and its silence ends it.
@@ -157,7 +156,7 @@ class SeveralSessions:
             started = time.process_time()
             self._search()
             cost = time.process_time() - started
-            self._next_search = self._clock.now() + max(LOOK, SEARCH_REST * cost)
+            self._next_search = self._clock.now() + max(LOOK, SHARE * cost)
         for run, session in self._live():
             arrivals = run.log.arrivals
             self._guarded(run, session.look)
