@@ -115,7 +115,9 @@ class SeveralSessions:
         options: Options,
         *,
         clock: Clock | None = None,
+        debug: bool = False,
     ) -> None:
+        self._debug = debug
         self._folder = folder
         self._start = start
         self._open = open_log
@@ -201,7 +203,9 @@ class SeveralSessions:
             if error.code == ExitCode.USAGE:  # an option that means nothing: the same for every run
                 raise
             self._broken(run, error.message, error.code)
-        except Exception as error:  # noqa: BLE001 - it is told, and makes the exit code
+        except Exception as error:
+            if self._debug:
+                raise
             self._broken(run, f"a bug of ours: {type(error).__name__}: {error}", ExitCode.BUG)
 
     def _broken(self, run: Followed, why: str, code: ExitCode) -> None:
