@@ -29,7 +29,7 @@ from ppo_doctor.model.errors import DoctorError, ExitCode
 
 @app.command()
 def watch(
-    path: Annotated[str, typer.Argument(help="A log or a run folder; it need not exist yet.")],
+    path: Annotated[str, typer.Argument(help="A log, a run folder or a folder of runs; it need not exist yet.")],
     fail_on: FailOn = "never",
     on_finding: Annotated[
         str | None,
@@ -51,7 +51,7 @@ def watch(
     no_color: NoColor = False,
     debug: Debug = False,
 ) -> None:
-    """Follow a run that is still writing; --fail-on ends it with 1 at the first confirmed cause."""
+    """Follow a run, or all runs below a folder, while it is written; --fail-on ends it with 1 at a confirmed cause."""
     from ppo_doctor.cli.watch.command import run_watch
     from ppo_doctor.cli.watch.session import Options
     from ppo_doctor.runs.discover import is_url

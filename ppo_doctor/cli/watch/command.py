@@ -226,7 +226,9 @@ def _watch_several(
         return WatchedLog(source.log if source is not None else target, request, source)
 
     def sessions(screen: SeveralScreen) -> SeveralSessions:
-        return SeveralSessions(Path(target), lambda log, screen: start(log, screen, True), open_log, screen, options)
+        return SeveralSessions(
+            Path(target), lambda log, screen: start(log, screen, True), open_log, screen, options, debug=request.debug
+        )
 
     if plain:
         return sessions(PlainScreen(quiet=quiet)).watch()

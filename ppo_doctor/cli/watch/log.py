@@ -92,6 +92,16 @@ class WatchedLog:
         grows = self._last is None or self._last.container in GROWING
         return self.changed and (grows or not self._restless or self._restless >= MOST_LOOKS)
 
+    @property
+    def whole(self) -> bool:
+        """Return whether the last reading has all that was written: nothing came since, and lines have their ends."""
+        if self.changed or not self._states or self._last is None:
+            return False
+        try:
+            return all(_bytes_before(path, state.size)[-1:] in (b"\n", b"") for path, state in self._states.items())
+        except (OSError, DoctorError):
+            return False
+
     def look(self) -> list[Event]:
         """Look at the files once without reading them; a file that cannot be read is an event.
 
@@ -151,7 +161,10 @@ class WatchedLog:
             self._last = log.copy()
             return _joined(self._kept, log)
 
-        return runs_of(self._source, self._request, read)
+        runs = runs_of(self._source, self._request, read)
+        if not runs:
+            raise DoctorError(f"{self.target}: no run in it")
+        return runs
 
     def _read(self, path: str, folders: tuple[Path, ...], request: Request, *, growing: bool) -> Log:
         """Read the log where it lies now; if it is gone, return what it held."""

@@ -134,7 +134,7 @@ class Monitor:
         Without new updates nothing is confirmed, because the same records give the same diagnosis again.
         """
         before, self.updates = self.updates, updates(run)
-        self._now(run, diagnosis)
+        self.now(run, diagnosis)
         if self.updates == before:
             return []
         self._see(diagnosis, faults(diagnosis))
@@ -146,15 +146,17 @@ class Monitor:
             self._look_back(run, judge, before, ago)
         return [*self._confirm(), *self._clear(), *self._find(diagnosis), *self._judge(diagnosis)]
 
-    def finish(self, run: Run, diagnosis: Diagnosis, judge: Callable[[Run], Diagnosis]) -> None:
-        """Take the diagnosis of the finished log, and find the confirmed causes that only its last updates prove."""
-        self._now(run, diagnosis)
-        known = {cause.id for cause in faults(diagnosis)}
+    def finish(self, judge: Callable[[Run], Diagnosis]) -> None:
+        """Find the confirmed causes that only the last updates of the finished run prove."""
+        if self.run is None or self.diagnosis is None:
+            return
+        known = {cause.id for cause in faults(self.diagnosis)}
         reported = {name for name, leader in self._leaders.items() if leader.reported and name not in known}
-        recent = lately(run) if reported else None
+        recent = lately(self.run) if reported else None
         self.late = [cause for cause in proven(judge(recent)) if cause.id in reported] if recent is not None else []
 
-    def _now(self, run: Run, diagnosis: Diagnosis) -> None:
+    def now(self, run: Run, diagnosis: Diagnosis) -> None:
+        """Take a diagnosis that changes no event: the one of the finished log."""
         self.run, self.diagnosis, self.story = run, diagnosis, summarize(diagnosis, run)
 
     def _see(self, diagnosis: Diagnosis, causes: Sequence[RankedCause]) -> None:

@@ -110,6 +110,8 @@ class Session:
         self._cost = 0.0
         self._pulse = Pulse(self._clock.now())
         self._arrivals = 0
+        #: whether the last judgement came to its end: a signal may have interrupted it
+        self._ended = False
         #: what was wrong at the last judgement, and how often in a row
         self._trouble = ("", 0)
         self.view = View(target=str(log.target))
@@ -176,8 +178,10 @@ class Session:
     def judge(self) -> None:
         """Read and judge the log; if nothing can be judged, an event says so after some times."""
         started = self._clock.now()
+        self._ended = False
         try:
             self._judge_all()
+            self._ended = True
             self.view.trouble, self._trouble = "", ("", 0)
         except DoctorError as error:
             if error.code == ExitCode.USAGE:
@@ -244,22 +248,34 @@ class Session:
         return Monitor(fail_on=self._options.fail_on, findings=self._options.findings)
 
     def finish(self) -> ExitCode:
-        """Judge the log as it is now, including its last line, report it, and return the exit code of `analyze`."""
-        try:
-            runs = self._log.finish()
-        except DoctorError as error:
-            self._report(Event(kind="end", text=f"nothing to judge: {error.message}"))
-            return error.code
-        numbers = [n for n in self._monitors if n < len(runs)] or [len(runs) - 1]
-        codes = [self._close(n, runs[n]) for n in numbers]
+        """Judge the log as it is now, including its last line, report it, and return the exit code of `analyze`.
+
+        If the last judgement was on all that there is, it is taken.
+        """
+        if self._ended and self._log.whole:
+            codes = [self._conclude(monitor) for monitor in self._monitors.values()]
+        else:
+            try:
+                runs = self._log.finish()
+            except DoctorError as error:
+                self._report(Event(kind="end", text=f"nothing to judge: {error.message}"))
+                return error.code
+            numbers = [n for n in self._monitors if n < len(runs)] or [len(runs) - 1]
+            codes = [self._close(n, runs[n]) for n in numbers]
         self._report(*(self._hook.drain() if self._hook else ()))
         self._screen.update(self.view)
         return worst(codes)
 
     def _close(self, number: int, run: Run) -> ExitCode:
-        diagnosis = self._judge(run)
         monitor = self._monitors.setdefault(number, self._monitor())
-        monitor.finish(run, diagnosis, self._judge)
+        monitor.now(run, self._judge(run))
+        return self._conclude(monitor)
+
+    def _conclude(self, monitor: Monitor) -> ExitCode:
+        run, diagnosis = monitor.run, monitor.diagnosis
+        if run is None or diagnosis is None:
+            return ExitCode.NOTHING_TO_JUDGE
+        monitor.finish(self._judge)
         self.view.monitor = monitor
         words = "".join(f" But {late_says(cause)}" for cause in monitor.late)
         self._report(Event(kind="end", text=monitor.says + words, step=_last_step(run)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ppo_doctor.cli.watch.log import WatchedLog
+from ppo_doctor.cli.watch.log import SHARE, WatchedLog
 from ppo_doctor.cli.watch.monitor import Event
 from ppo_doctor.cli.watch.session import KEPT, LOOK, Clock, Options, Session, duration, failed
 from ppo_doctor.diagnosis.gate_result import exit_code
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 #: Seconds after its last change for which a run that is there at the start is taken to be written still.
 WRITING = 600.0
-#: The pause after a search of the folders, in multiples of the time that it took, and that after each judgement of
-#: any run: searching takes at most a twentieth of one core, judging a fifth.
-SEARCH_REST, JUDGE_REST = 20, 4
+#: The pause after each judgement of any run, in multiples of the time that it took: judging takes a fifth of one core.
+JUDGE_REST = 4
 #: Runs that are followed at a time: each keeps what its log held at the last reading.
 MOST_FOLLOWED = 500
 #: Kinds of events of a run that are not shown: its files are found by their names, and its silence ends it.
@@ -116,7 +115,9 @@ class SeveralSessions:
         options: Options,
         *,
         clock: Clock | None = None,
+        debug: bool = False,
     ) -> None:
+        self._debug = debug
         self._folder = folder
         self._start = start
         self._open = open_log
@@ -157,7 +158,7 @@ class SeveralSessions:
             started = time.process_time()
             self._search()
             cost = time.process_time() - started
-            self._next_search = self._clock.now() + max(LOOK, SEARCH_REST * cost)
+            self._next_search = self._clock.now() + max(LOOK, SHARE * cost)
         for run, session in self._live():
             arrivals = run.log.arrivals
             self._guarded(run, session.look)
@@ -183,16 +184,16 @@ class SeveralSessions:
         return [(run, run.session) for run in self.state.runs.values() if run.session is not None]
 
     def _due(self) -> Followed | None:
-        """Return the run to judge next: one that never was, else the one that was judged longest ago."""
+        """Return the run to judge next: one that never was, the newest first, else the one judged longest ago."""
         due = [run for run, session in self._live() if session.due]
-        return min(due, key=lambda run: (run.judged is not None, run.judged or 0.0), default=None)
+        return min(due, key=lambda run: (run.judged is not None, run.judged or -run.since), default=None)
 
     def _judge(self, run: Followed) -> None:
-        started = self._clock.now()
+        started = time.process_time()
         if run.session is not None:
             self._guarded(run, run.session.judge)
         run.judged = self._clock.now()
-        self._rested = run.judged + JUDGE_REST * (run.judged - started)
+        self._rested = run.judged + JUDGE_REST * (time.process_time() - started)
 
     def _guarded(self, run: Followed, work: Callable[[], object]) -> None:
         """Do something for one run; what is wrong with it alone ends that run and no other."""
@@ -202,7 +203,9 @@ class SeveralSessions:
             if error.code == ExitCode.USAGE:  # an option that means nothing: the same for every run
                 raise
             self._broken(run, error.message, error.code)
-        except Exception as error:  # noqa: BLE001 - it is told, and makes the exit code
+        except Exception as error:
+            if self._debug:
+                raise
             self._broken(run, f"a bug of ours: {type(error).__name__}: {error}", ExitCode.BUG)
 
     def _broken(self, run: Followed, why: str, code: ExitCode) -> None:
@@ -281,11 +284,13 @@ class SeveralSessions:
     def finish(self) -> ExitCode:
         """End every run that is still followed, and return the worst exit code."""
         try:
-            for run, _ in self._live():
+            for run, session in self._live():
+                self._guarded(run, session.look)  # the end of a job often ends its watcher too
                 self._close(run)
         except KeyboardInterrupt:  # a second one: what was known of the others counts
-            for run, _ in self._live():
-                run.code = exit_code(run.diagnosis, self._options.fail_on) if run.diagnosis is not None else run.code
+            for run in (run for run in self.state.runs.values() if run.code is None and run.is_run):
+                known = run.diagnosis
+                run.code = exit_code(known, self._options.fail_on) if known else ExitCode.NOTHING_TO_JUDGE
         codes = [run.code for run in self.state.runs.values() if run.code is not None]
         counts = Counter(run.verdict for run in self.state.shown)
         words = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
