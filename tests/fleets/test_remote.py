@@ -177,7 +177,7 @@ def copied(folder):
 
 
 class ByName:
-    """Lets the memory file system find by the beginning of names, as the clients of S3 and of Google do; counts both."""
+    """Lets the memory file system find by the beginning of names, as clients of S3 do; counts both."""
 
     def __init__(self, monkeypatch, *, by_name):
         self.found, self.listed = [], 0
