@@ -12,6 +12,7 @@ from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli import judge
 from ppo_doctor.cli.judge import progress
 from ppo_doctor.diagnosis.analyze import runs_of
+from ppo_doctor.diagnosis.processes import in_processes
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.request import Request
 from ppo_doctor.runs.discover import gather
@@ -181,12 +182,20 @@ def test_a_run_that_ends_its_process_is_told_and_stops_no_other(tmp_path, capsys
     assert f"{tmp_path}/r1/progress.csv: the process that judged it ended" in capsys.readouterr().err
 
 
-def test_results_wait_for_a_slow_first_one_but_only_so_many(monkeypatch, tmp_path):
-    monkeypatch.setattr(judge, "AHEAD", 1)
-    write(tmp_path, {f"r{i}/progress.csv": as_csv(sb3_rows(2000 if i == 0 else 10, seed=i)) for i in range(9)})
+def test_processes_do_not_run_ahead_of_a_slow_run(tmp_path, monkeypatch):
+    """What other processes have judged waits to be taken: a few runs for each of them, not all there are."""
+    submitted, taken = [], []
+
+    def counted(items, *arguments, **options):
+        return in_processes((submitted.append(item) or item for item in items), *arguments, **options)
+
+    monkeypatch.setattr("ppo_doctor.diagnosis.processes.in_processes", counted)
+    write(tmp_path, {f"r{i:02}/progress.csv": as_csv(sb3_rows(3000 if i == 0 else 10, seed=i)) for i in range(30)})
     sources, _ = gather([str(tmp_path)])
-    found = [run.id for run, _ in judge.judge_runs(sources, [], Request(), load_pack(), jobs=2)]
-    assert found == [str(tmp_path / f"r{i}/progress.csv") for i in range(9)]
+    for run, _ in judge.judge_runs(sources, [], Request(), load_pack(), jobs=2):
+        taken.append(run.id)
+        assert len(submitted) <= len(taken) + 2 * judge.AHEAD + 2
+    assert taken == [source.log for source in sources]
 
 
 def test_processes_are_used_where_they_pay(tmp_path):
