@@ -12,10 +12,11 @@ from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli import judge
 from ppo_doctor.cli.judge import progress
 from ppo_doctor.diagnosis.analyze import runs_of
-from ppo_doctor.diagnosis.processes import in_processes
+from ppo_doctor.diagnosis.attempt import Attempt
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.request import Request
 from ppo_doctor.runs.discover import gather
+from ppo_doctor.runs.layouts import RunSource
 from tests.fleets.deadly import Unreadable
 from tests.runs.folders import as_csv, as_events, as_jsonl, events_name, sb3_rows, write
 
@@ -182,20 +183,25 @@ def test_a_run_that_ends_its_process_is_told_and_stops_no_other(tmp_path, capsys
     assert f"{tmp_path}/r1/progress.csv: the process that judged it ended" in capsys.readouterr().err
 
 
-def test_processes_do_not_run_ahead_of_a_slow_run(tmp_path, monkeypatch):
+def test_processes_do_not_run_ahead_of_a_slow_run(monkeypatch):
     """What other processes have judged waits to be taken: a few runs for each of them, not all there are."""
-    submitted, taken = [], []
+    submitted = []
 
-    def counted(items, *arguments, **options):
-        return in_processes((submitted.append(item) or item for item in items), *arguments, **options)
+    def first_one_last(items, _act, _processes, *, has_room, **_):
+        slow = next(items)
+        for item in items:
+            submitted.append(item)
+            yield item, Attempt(judged=[(item[1].log, None)])
+            if slow is not None and not has_room():
+                yield slow, Attempt(judged=[(slow[1].log, None)])
+                slow = None
 
-    monkeypatch.setattr("ppo_doctor.diagnosis.processes.in_processes", counted)
-    write(tmp_path, {f"r{i:02}/progress.csv": as_csv(sb3_rows(3000 if i == 0 else 10, seed=i)) for i in range(30)})
-    sources, _ = gather([str(tmp_path)])
-    for run, _ in judge.judge_runs(sources, [], Request(), load_pack(), jobs=2):
-        taken.append(run.id)
-        assert len(submitted) <= len(taken) + 2 * judge.AHEAD + 2
-    assert taken == [source.log for source in sources]
+    monkeypatch.setattr("ppo_doctor.diagnosis.processes.in_processes", first_one_last)
+    logs, taken = [f"{number}.csv" for number in range(100)], []
+    for log, _ in judge.judge_runs([RunSource(logs=(log,)) for log in logs], [], Request(), None, jobs=2):
+        taken.append(log)
+        assert len(submitted) <= len(taken) + 2 * judge.AHEAD
+    assert taken == logs
 
 
 def test_processes_are_used_where_they_pay(tmp_path):
