@@ -23,11 +23,11 @@ from ppo_doctor.cli.options import (
     load_rules,
     request_of,
 )
-from ppo_doctor.cli.output import write
-from ppo_doctor.model.errors import DoctorError, ExitCode, worst
+from ppo_doctor.cli.output import places, write
+from ppo_doctor.model.errors import worst
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ppo_doctor.fleets.run import Progress
     from ppo_doctor.fleets.summary import FleetSummary, Record
@@ -64,7 +64,7 @@ def fleet(
     debug: Debug = False,
 ) -> None:
     """Judge any number of runs: which are broken, of what, since when, and what the broken ones have in common."""
-    places = _places(formats)
+    chosen = places(formats, None, FLEET_FORMATS)
     request = request_of(framework, None, settings, None, select, ignore, debug, alias)
     pack = load_rules(rules, request)
     if reports is not None:
@@ -79,11 +79,11 @@ def fleet(
     with temporary() as folder:
         table = Table(out or folder / "runs.parquet")
         telling = _Telling()
-        chosen = engine_named(engine, ray_address, jobs)
-        done = judge_fleet(sources, request, pack, chosen, table, telling, reports=reports)
+        judging = engine_named(engine, ray_address, jobs)
+        done = judge_fleet(sources, request, pack, judging, table, telling, reports=reports)
         telling.end(done, out)
         summary = summarize(table.rows(COLUMNS))
-        for name, path in places:
+        for name, path in chosen:
             write(_rendered(name, path, summary, table, reports, color=False if no_color else None), path, name)
     if done.errors:
         raise typer.Exit(worst([error.code for error in done.errors]))
@@ -153,23 +153,3 @@ def _links(reports: Path | None, page: Path | None) -> Callable[[Record], str]:
         return f"{folder}/{name}" if name in there else ""
 
     return link
-
-
-def _places(formats: Sequence[str] | None) -> list[tuple[str, Path | None]]:
-    """Return (format, file or None for stdout) of each report.
-
-    Raises:
-        DoctorError: an unknown format, a format without the file after its "=", or two for stdout (exit code 2).
-    """
-    found: list[tuple[str, Path | None]] = []
-    for given in formats or ["text"]:
-        name, equals, file = given.partition("=")
-        if name not in FLEET_FORMATS or (equals and not file):
-            hint = f"{', '.join(FLEET_FORMATS)}, or FORMAT=FILE"
-            raise DoctorError(f"no format '{given}' for a fleet", hint=hint, code=ExitCode.USAGE)
-        found.append((name, Path(file) if equals else None))
-    places = [path for _, path in found]
-    if len(set(places)) < len(places):
-        hint = "name a file for each: --format html=fleet.html --format text"
-        raise DoctorError("several formats for one place", hint=hint, code=ExitCode.USAGE)
-    return found

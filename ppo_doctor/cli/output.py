@@ -31,13 +31,15 @@ _T = TypeVar("_T")
 ERROR_FORMATS = ("json", "sarif", "junit", "github")
 
 
-def places(formats: Sequence[str] | None, output: Path | None) -> list[Place]:
+def places(formats: Sequence[str] | None, output: Path | None, known: Sequence[str] = ()) -> list[Place]:
     """Return (format, file or None for stdout) of each report; `-o` is the file of formats that name none.
+
+    `known` are the formats that there are, without it those of a diagnosis.
 
     Raises:
         DoctorError: an unknown format, or two for one place (exit code 2).
     """
-    chosen = [_place(text, output) for text in formats or ["text"]]
+    chosen = [_place(text, output, known) for text in formats or ["text"]]
     taken: dict[str, Path | None] = {}
     for name, path in chosen:
         # GitHub's annotations go between the lines of a job's log; nothing else can share a place.
@@ -53,12 +55,12 @@ def places(formats: Sequence[str] | None, output: Path | None) -> list[Place]:
     return chosen
 
 
-def _place(text: str, output: Path | None) -> Place:
+def _place(text: str, output: Path | None, known: Sequence[str]) -> Place:
     from ppo_doctor.report import FORMATS
 
     name, equals, file = text.partition("=")
-    if name not in FORMATS:
-        raise DoctorError(f"no format '{name}'", hint=f"known: {', '.join(FORMATS)}", code=ExitCode.USAGE)
+    if name not in (known or FORMATS):
+        raise DoctorError(f"no format '{name}'", hint=f"known: {', '.join(known or FORMATS)}", code=ExitCode.USAGE)
     if equals and not file:
         raise DoctorError(f"--format {text}: no file named", hint=f"--format {name}=FILE", code=ExitCode.USAGE)
     return name, Path(file) if equals else output

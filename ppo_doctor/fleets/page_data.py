@@ -5,23 +5,22 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from operator import itemgetter
 from os.path import commonprefix
 from typing import Any, TypeAlias
 
 import orjson
 
+from ppo_doctor.fleets.row import Row
 from ppo_doctor.fleets.summary import Record, gravity, is_benign, reason_of
 from ppo_doctor.report.escape import plain
 from ppo_doctor.report.html_markup import Markup
 from ppo_doctor.report.key_steps import MATTERS
 
-#: Columns of the table that the page reads.
-COLUMNS = (
-    *("key", "run", "source", "fingerprint", "status", "error", "verdict", "headline", "outcome", "outcome_metric"),
-    *("outcome_start", "outcome_best", "outcome_end", "findings", "causes", "cause", "confidence", "onset_step"),
-    *("updates_per_batch", "trainer", "algorithm", "model", "environment", "records", "first_step", "last_step"),
-    *("metrics_start", "metrics_end", "settings", "wasted", "modified"),
-)
+#: Columns of the table that the page does not read, and those that it does.
+NOT_READ = {"size", "tool_version", "again", "evaluation", "movement", "signal", "numerics", "seconds"}
+COLUMNS = tuple(each.name for each in fields(Row) if each.name not in NOT_READ and not each.name.startswith("checks_"))
 #: Columns that tell how bad a run is.
 GRAVE = ("verdict", "causes", "cause", "findings", "wasted", "modified")
 #: The most runs of a page, and the most bytes of their columns; parts are left out in this order until they fit.
@@ -185,16 +184,13 @@ def _what(row: Record) -> str:
 #: Columns of words, which a dictionary holds once, and other columns, by what they are of a row.
 WORDS: Mapping[str, Callable[[Record], str]] = {
     "verdict": lambda row: row["verdict"] or row["status"],
-    "outcome": lambda row: row["outcome"],
     "metric": lambda row: row["outcome_metric"],
-    "trainer": lambda row: row["trainer"],
-    "algorithm": lambda row: row["algorithm"],
-    "model": lambda row: row["model"],
-    "environment": lambda row: row["environment"],
-    "confidence": lambda row: row["confidence"],
-    "cause": lambda row: row["cause"],
     "what": _what,
     "headline": lambda row: row["headline"] or row["error"],
+    **{
+        name: itemgetter(name)
+        for name in ("outcome", "trainer", "algorithm", "model", "environment", "confidence", "cause")
+    },
 }
 PLAIN: Mapping[str, Callable[[Record], Any]] = {
     "start": lambda row: _short(row["outcome_start"]),
@@ -212,20 +208,16 @@ PLAIN: Mapping[str, Callable[[Record], Any]] = {
 def embedded(columns: Columns) -> tuple[Markup, tuple[str, ...]]:
     """Return columns as an element that a page holds, and the parts that were left out because they did not fit."""
     kept = dict(columns)
-    text, gone = _dumped(kept), []
+    text, gone = orjson.dumps(kept), []
     for name in LEFT_OUT:
         if len(text) <= MOST_BYTES:
             break
         kept = _without(kept, name)
         gone.append(name)
-        text = _dumped(kept)
+        text = orjson.dumps(kept)
     # An element of a script ends at "</script" wherever that stands; in JSON "<" may be an escape.
     safe = text.decode().replace("<", "\\u003c")
     return Markup(f'<script type="application/json" id="data">{safe}</script>'), tuple(gone)
-
-
-def _dumped(columns: Columns) -> bytes:
-    return orjson.dumps(columns)
 
 
 def _without(columns: Columns, name: str) -> Columns:

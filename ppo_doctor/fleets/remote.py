@@ -34,7 +34,7 @@ from ppo_doctor.runs.layouts import (
     role_of,
     runs_in,
 )
-from ppo_doctor.runs.walking import Folder, Walker, is_searched
+from ppo_doctor.runs.walking import DEEPEST, Folder, Walker, is_searched
 
 if TYPE_CHECKING:
     from ppo_doctor.model.request import Request
@@ -179,8 +179,13 @@ def _level(place: _Place, path: str) -> tuple[list[str], dict[str, Stored]] | No
 
 def _estimated(place: _Place, path: str) -> int:
     """Return how many runs a folder holds if all folders in it are as the first one."""
-    level = _level(place, path)
-    return 1 if level is None else len(level[0]) * _estimated(place, _joined(path, level[0][0]))
+    runs = 1
+    for _ in range(DEEPEST):
+        level = _level(place, path)
+        if level is None or runs > MOST_PARTS:
+            break
+        runs, path = runs * len(level[0]), _joined(path, level[0][0])
+    return runs
 
 
 def _groups(names: list[str], most: int) -> Iterator[list[str]]:

@@ -12,7 +12,7 @@ from ppo_doctor.model.words import Severity
 
 if TYPE_CHECKING:
     from ppo_doctor.fleets.unit import Unit
-    from ppo_doctor.model.diagnosis import Diagnosis, Outcome
+    from ppo_doctor.model.diagnosis import Diagnosis
     from ppo_doctor.model.run import Run
 
 #: Names of settings that name the model or the environment, as trainers write them, the most usual first.
@@ -106,17 +106,12 @@ _NAMES = tuple(each.name for each in fields(Row))
 
 def failed(unit: Unit, reason: str, *, run: str = "", again: bool = False) -> Row:
     """Return the row of a source that could not be judged."""
-    return Row(
-        key=unit.key,
-        run=run or unit.key,
-        source=run or unit.key,
-        fingerprint=unit.fingerprint,
-        status="failed",
-        modified=unit.modified,
-        size=unit.size,
-        error=reason,
-        again=again,
-    )
+    name = run or unit.key
+    return Row(**_of(unit), run=name, source=name, status="failed", error=reason, again=again)
+
+
+def _of(unit: Unit) -> dict[str, Any]:
+    return {name: getattr(unit, name) for name in ("key", "fingerprint", "modified", "size")}
 
 
 def judged(unit: Unit, run: Run, diagnosis: Diagnosis, seconds: float) -> Row:
@@ -130,16 +125,18 @@ def judged(unit: Unit, run: Run, diagnosis: Diagnosis, seconds: float) -> Row:
     onsets = [cause.onset_step for cause in diagnosis.causes if cause.leader and cause.onset_step is not None]
     settings = {str(name): str(value)[:LONGEST] for name, value in list(summary.config.items())[:MOST_SETTINGS]}
     return Row(
-        key=unit.key,
+        **_of(unit),
         run=run.id,
         source=summary.sources[0].path if summary.sources else unit.key,
-        fingerprint=unit.fingerprint,
         status="judged",
-        modified=unit.modified,
-        size=unit.size,
         verdict=str(diagnosis.verdict),
         headline=diagnosis.headline,
-        **_of_outcome(outcome),
+        outcome=str(outcome.what),
+        outcome_metric=outcome.metric,
+        outcome_start=outcome.start,
+        outcome_best=outcome.best,
+        outcome_end=outcome.end,
+        evaluation=str(outcome.evaluation.what) if outcome.evaluation is not None else "",
         findings=tuple(FindingOf(f.rule, f.severity.value, f.onset_step, f.title) for f in shown),
         causes=tuple(CauseOf(c.id, str(c.confidence), c.severity.value, c.benign) for c in diagnosis.causes),
         cause=leader.id if leader is not None else "",
@@ -166,17 +163,6 @@ def judged(unit: Unit, run: Run, diagnosis: Diagnosis, seconds: float) -> Row:
         checks_errored=coverage.errored,
         seconds=seconds,
     )
-
-
-def _of_outcome(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "outcome": str(outcome.what),
-        "outcome_metric": outcome.metric,
-        "outcome_start": outcome.start,
-        "outcome_best": outcome.best,
-        "outcome_end": outcome.end,
-        "evaluation": str(outcome.evaluation.what) if outcome.evaluation is not None else "",
-    }
 
 
 def _first(settings: Mapping[str, str], names: tuple[str, ...]) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -117,133 +116,94 @@ class FleetSummary:
     failures: tuple[Failure, ...]
 
 
-@dataclass(slots=True)
-class _Cross:
-    """Counts of runs and of findings by value, as long as the values are few."""
-
-    runs: Counter[str] = field(default_factory=Counter)
-    findings: Counter[tuple[str, str]] = field(default_factory=Counter)
-    many: bool = False
-
-    def add(self, value: str, findings: Sequence[str]) -> None:
-        if self.many:
-            return
-        self.runs[value] += 1
-        for each in findings:
-            self.findings[each, value] += 1
-        if len(self.runs) > MOST_VALUES:
-            self.many = True
-            self.runs.clear()
-            self.findings.clear()
-
-    def table(self, name: str, findings: Sequence[str], *, setting: bool) -> CrossTable:
-        values = [value for value, _ in self.runs.most_common(MOST_COLUMNS)]
-        return CrossTable(
-            name=name,
-            setting=setting,
-            values=tuple(values),
-            runs=tuple(self.runs[value] for value in values),
-            findings=tuple((each, tuple(self.findings[each, value] for value in values)) for each in findings),
-            other=len(self.runs) - len(values),
-        )
-
-
 class Summing:
     """Sums up rows one after the other; memory does not grow with their number."""
 
     def __init__(self) -> None:
-        self._status: Counter[str] = Counter()
-        self._verdicts: Counter[str] = Counter()
-        self._outcomes: Counter[str] = Counter()
-        self._trainers: Counter[str] = Counter()
-        self._findings: Counter[str] = Counter()
+        self._counts: defaultdict[str, Counter[Any]] = defaultdict(Counter)
         self._about: dict[str, tuple[int, str]] = {}
-        self._causes: Counter[tuple[str, bool]] = Counter()
-        self._columns = {name: _Cross() for name in BY}
-        self._settings: dict[str, _Cross] = {}
-        self._days: dict[str, tuple[Counter[str], Counter[str]]] = {}
+        #: of columns and settings the runs and findings by value, with "" for the runs; None if the values are many
+        self._crossed: dict[tuple[bool, str], dict[str, Counter[str]] | None] = {(False, name): {} for name in BY}
         self._separating = Separating()
         self._worst: list[tuple[tuple[float, ...], int, Worst]] = []
-        self._reasons: Counter[str] = Counter()
         self._failures: list[Failure] = []
         self._seconds = 0.0
 
     def add(self, row: Record) -> None:
         """Add a row."""
-        self._status[row["status"]] += 1
+        counts, verdict, day = self._counts, row["verdict"] or row["status"], day_of(row["modified"])
+        counts["status"][row["status"]] += 1
+        counts["days"][day, "verdicts", verdict] += 1
         self._seconds += row["seconds"] or 0.0
-        verdicts, outcomes = self._days.setdefault(day_of(row["modified"]), (Counter(), Counter()))
         if row["status"] == "failed":
-            verdicts["failed"] += 1
             self._add_failure(row)
             return
-        verdicts[row["verdict"]] += 1
-        outcomes[row["outcome"]] += 1
-        self._verdicts[row["verdict"]] += 1
-        self._outcomes[row["outcome"]] += 1
-        self._trainers[row["trainer"]] += 1
+        counts["days"][day, "outcomes", row["outcome"]] += 1
+        for name in ("verdict", "outcome", "trainer"):
+            counts[name][row[name]] += 1
         if cause := row["cause"]:
-            self._causes[cause, is_benign(row)] += 1
-        findings = [each["id"] for each in row["findings"]]
-        self._add_findings(row)
-        self._add_settings(row, findings)
+            counts["cause"][cause, is_benign(row)] += 1
+        for each in row["findings"]:
+            counts["findings"][each["id"]] += 1
+            about = (Severity(each["severity"]).rank, each["title"])
+            self._about[each["id"]] = min(self._about.get(each["id"], about), about)
+        self._add_settings(row)
         self._add_worst(row)
 
     def _add_failure(self, row: Record) -> None:
-        reason = reason_of(row)
-        if reason in self._reasons or len(self._reasons) < MOST_REASONS:
-            self._reasons[reason] += 1
+        reason, reasons = reason_of(row), self._counts["reasons"]
+        if reason in reasons or len(reasons) < MOST_REASONS:
+            reasons[reason] += 1
         if len(self._failures) < FAILED:
             self._failures.append(Failure(run=row["run"], reason=reason))
 
-    def _add_findings(self, row: Record) -> None:
-        for each in row["findings"]:
-            self._findings[each["id"]] += 1
-            about = (Severity(each["severity"]).rank, each["title"])
-            self._about[each["id"]] = min(self._about.get(each["id"], about), about)
-
-    def _add_settings(self, row: Record, findings: Sequence[str]) -> None:
-        for name in BY:
-            if row[name]:
-                self._columns[name].add(row[name], findings)
+    def _add_settings(self, row: Record) -> None:
         settings = dict(row["settings"])
-        for name, value in settings.items():
-            cross = self._settings.get(name)
-            if cross is None and len(self._settings) < MOST_SETTINGS:
-                cross = self._settings[name] = _Cross()
-            if cross is not None:
-                cross.add(value, findings)
+        counted = ["", *(each["id"] for each in row["findings"])]
+        given = [((False, name), row[name]) for name in BY if row[name]]
+        for key, value in given + [((True, name), value) for name, value in settings.items()]:
+            if key in self._crossed or len(self._crossed) < MOST_SETTINGS:
+                self._cross(key, value, counted)
         if row["verdict"] == BROKEN or row["verdict"] in SOUND:
             self._separating.add({"trainer": row["trainer"], **settings}, broken=row["verdict"] == BROKEN)
 
+    def _cross(self, key: tuple[bool, str], value: str, counted: Sequence[str]) -> None:
+        values = self._crossed.setdefault(key, {})
+        if values is not None:
+            if value not in values:
+                values[value] = Counter()
+            for each in counted:
+                values[value][each] += 1
+            if len(values) > MOST_VALUES:
+                self._crossed[key] = None
+
     def _add_worst(self, row: Record) -> None:
         """Keep the worst runs in a heap, the least bad of them first."""
-        at = tuple(-each for each in gravity(row))
-        entry = (at, -self._status.total(), worst_of(row))
+        entry = (tuple(-each for each in gravity(row)), -self._counts["status"].total(), worst_of(row))
         if len(self._worst) < WORST:
             heapq.heappush(self._worst, entry)
-        elif entry > self._worst[0]:
-            heapq.heapreplace(self._worst, entry)
+        else:
+            heapq.heappushpop(self._worst, entry)
 
     def result(self) -> FleetSummary:
         """Return what the rows are in total."""
-        separating = self._separating.result()
+        counts, separating = self._counts, self._separating.result()
         worst = sorted(self._worst, key=lambda entry: entry[:2], reverse=True)
         return FleetSummary(
-            runs=self._status.total(),
-            judged=self._status["judged"],
-            failed=self._status["failed"],
+            runs=counts["status"].total(),
+            judged=counts["status"]["judged"],
+            failed=counts["status"]["failed"],
             seconds=self._seconds,
-            verdicts={verdict: self._verdicts[verdict] for verdict in VERDICTS if self._verdicts[verdict]},
-            outcomes=dict(self._outcomes.most_common()),
-            trainers=dict(self._trainers.most_common()),
-            findings=tuple(self._finding(*each) for each in self._findings.most_common()),
-            causes=tuple(CauseCount(id=id, runs=n, benign=benign) for (id, benign), n in self._causes.most_common()),
+            verdicts={verdict: counts["verdict"][verdict] for verdict in VERDICTS if counts["verdict"][verdict]},
+            outcomes=dict(counts["outcome"].most_common()),
+            trainers=dict(counts["trainer"].most_common()),
+            findings=tuple(self._finding(*each) for each in counts["findings"].most_common()),
+            causes=tuple(CauseCount(id=id, runs=n, benign=b) for (id, b), n in counts["cause"].most_common()),
             tables=tuple(self._tables([each.setting for each in separating.found])),
-            days=tuple(Day(day=day, verdicts=dict(v), outcomes=dict(o)) for day, (v, o) in sorted(self._days.items())),
+            days=tuple(_days(counts["days"])),
             separating=separating,
             worst=tuple(each for _, _, each in worst if each.verdict in (BROKEN, "warning")),
-            reasons=dict(self._reasons.most_common()),
+            reasons=dict(counts["reasons"].most_common()),
             failures=tuple(self._failures),
         )
 
@@ -251,13 +211,30 @@ class Summing:
         rank, title = self._about[id]
         return FindingCount(id=id, title=title, severity=list(Severity)[rank].value, runs=runs)
 
-    def _tables(self, first: Sequence[str]) -> list[CrossTable]:
-        """Return tables of the most frequent findings by column and by setting; settings that separate come first."""
-        findings = [id for id, _ in self._findings.most_common(MOST_FINDINGS)]
-        tables = [each.table(name, findings, setting=False) for name, each in self._columns.items() if each.runs]
-        several = {name: each for name, each in self._settings.items() if len(each.runs) > 1}
-        order = sorted(several, key=lambda name: (name not in first, -several[name].runs.total(), name))
-        return tables + [several[name].table(name, findings, setting=True) for name in order[:MOST_TABLES]]
+    def _tables(self, first: Sequence[str]) -> Iterator[CrossTable]:
+        """Yield tables of the most frequent findings by column and by setting; settings that separate come first."""
+        findings = [id for id, _ in self._counts["findings"].most_common(MOST_FINDINGS)]
+        several = {key: values for key, values in self._crossed.items() if values and len(values) > key[0]}
+        runs = {key: sum(counts[""] for counts in values.values()) for key, values in several.items()}
+        order = sorted(several, key=lambda key: (key[0], key[0] and (key[1] not in first, -runs[key], key[1])))
+        for setting, name in order[: MOST_TABLES + sum(not setting for setting, _ in order)]:
+            values = sorted(several[setting, name].items(), key=lambda pair: -pair[1][""])
+            shown = [counts for _, counts in values[:MOST_COLUMNS]]
+            yield CrossTable(
+                name=name,
+                setting=setting,
+                values=tuple(value for value, _ in values[:MOST_COLUMNS]),
+                runs=tuple(counts[""] for counts in shown),
+                findings=tuple((id, tuple(counts[id] for counts in shown)) for id in findings),
+                other=len(values) - len(shown),
+            )
+
+
+def _days(counts: Mapping[tuple[str, str, str], int]) -> Iterator[Day]:
+    days: dict[str, dict[str, dict[str, int]]] = {}
+    for (day, of, word), runs in counts.items():
+        days.setdefault(day, {"verdicts": {}, "outcomes": {}})[of][word] = runs
+    return (Day(day=day, **held) for day, held in sorted(days.items()))
 
 
 def summarize(rows: Iterable[Record]) -> FleetSummary:

@@ -12,9 +12,11 @@ from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli import judge
 from ppo_doctor.cli.judge import progress
 from ppo_doctor.diagnosis.analyze import runs_of
+from ppo_doctor.diagnosis.attempt import Attempt
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.request import Request
 from ppo_doctor.runs.discover import gather
+from ppo_doctor.runs.layouts import RunSource
 from tests.fleets.deadly import Unreadable
 from tests.runs.folders import as_csv, as_events, as_jsonl, events_name, sb3_rows, write
 
@@ -181,12 +183,25 @@ def test_a_run_that_ends_its_process_is_told_and_stops_no_other(tmp_path, capsys
     assert f"{tmp_path}/r1/progress.csv: the process that judged it ended" in capsys.readouterr().err
 
 
-def test_results_wait_for_a_slow_first_one_but_only_so_many(monkeypatch, tmp_path):
-    monkeypatch.setattr(judge, "AHEAD", 1)
-    write(tmp_path, {f"r{i}/progress.csv": as_csv(sb3_rows(2000 if i == 0 else 10, seed=i)) for i in range(9)})
-    sources, _ = gather([str(tmp_path)])
-    found = [run.id for run, _ in judge.judge_runs(sources, [], Request(), load_pack(), jobs=2)]
-    assert found == [str(tmp_path / f"r{i}/progress.csv") for i in range(9)]
+def test_processes_do_not_run_ahead_of_a_slow_run(monkeypatch):
+    """What other processes have judged waits to be taken: a few runs for each of them, not all there are."""
+    submitted = []
+
+    def first_one_last(items, _act, _processes, *, has_room, **_):
+        slow = next(items)
+        for item in items:
+            submitted.append(item)
+            yield item, Attempt(judged=[(item[1].log, None)])
+            if slow is not None and not has_room():
+                yield slow, Attempt(judged=[(slow[1].log, None)])
+                slow = None
+
+    monkeypatch.setattr("ppo_doctor.diagnosis.processes.in_processes", first_one_last)
+    logs, taken = [f"{number}.csv" for number in range(100)], []
+    for log, _ in judge.judge_runs([RunSource(logs=(log,)) for log in logs], [], Request(), None, jobs=2):
+        taken.append(log)
+        assert len(submitted) <= len(taken) + 2 * judge.AHEAD
+    assert taken == logs
 
 
 def test_processes_are_used_where_they_pay(tmp_path):

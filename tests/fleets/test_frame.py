@@ -83,3 +83,24 @@ def test_nothing_optional_is_imported_for_what_needs_it_not(runs):
     )
     command = [sys.executable, "-c", code, str(runs / "jsonl/000000/run.jsonl")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("ray.data")
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error", ignore_reinit_error=True)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.xdist_group("ray")
+@pytest.mark.parametrize("batch_format", ["default", "numpy", "pandas", "pyarrow"])
+def test_batches_of_ray_data_are_judged_as_analyze_does(cluster, tmp_path, batch_format):
+    runs = many(tmp_path / "runs", 4)
+    paths = [*(str(path) for path in runs.iterdir()), str(tmp_path / "nowhere")]
+    given = cluster.data.from_items([{"path": path} for path in paths])
+    rows = given.map_batches(ppo_doctor.judge_batch, batch_format=batch_format).take_all()
+    assert sorted(row["status"] for row in rows) == ["failed", *["judged"] * 4]
+    assert told(rows) == analyzed(runs)
