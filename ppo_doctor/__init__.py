@@ -32,7 +32,7 @@ def load_run(source: str | Path, *, settings: Mapping[str, object] | None = None
 
 def _reader(source: str | Path) -> Callable[[str, Request], Run]:
     """Return what reads the run of a file or folder, or of a URL."""
-    from ppo_doctor.runs.discover import is_url
+    from ppo_doctor.model.opening import is_url
 
     if is_url(str(source)):
         from ppo_doctor.fleets.remote import read_run
