@@ -223,7 +223,7 @@ def fetched(unit: Unit) -> Iterator[list[RunSource]]:
     with TemporaryDirectory(prefix="ppo-doctor-") as temporary:
         if service is not None:
             file, remarks = service.fetch(unit.url, Path(temporary), MOST_BYTES)
-            yield [RunSource(logs=(str(file),), remarks=remarks, fetched=((str(file), unit.url),))]
+            yield [RunSource(logs=(str(file),), remarks=remarks, fetched=((str(file), unit.url),), one_run=True)]
             return
         _fetch(unit, Path(temporary))
         found = sources_if_any(Path(temporary), Walker())
