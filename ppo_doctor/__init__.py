@@ -90,7 +90,7 @@ def analyze(
 
 def _read(source: Given, request: Request) -> ReadRun:
     """Read the run behind a URL, of a file or folder, or of an object."""
-    from ppo_doctor.runs.discover import is_url
+    from ppo_doctor.model.opening import is_url
 
     if isinstance(source, str) and is_url(source):
         from ppo_doctor.fleets.remote import read_run as fetched

@@ -105,7 +105,8 @@ def gather_runs(
     Raises:
         DoctorError: the only source is missing.
     """
-    from ppo_doctor.runs.discover import gather, is_url
+    from ppo_doctor.model.opening import is_url
+    from ppo_doctor.runs.discover import gather
 
     urls = list(filter(is_url, sources))
     fetched, absent = _fetched(urls) if urls else ([], [])

@@ -196,8 +196,10 @@ def _asked(url: str, action: Callable[[], _T]) -> _T:
         return action()
     except MlflowException as error:
         code = str(getattr(error, "error_code", ""))
-        reason = redact_text(str(error).strip().partition("\n")[0])[:LONGEST]
-        if _UNANSWERED in str(error):
+        reason = redact_text(" ".join(str(error).split()))[:LONGEST]
+        if "SSLError" in str(error):
+            reason = "no HTTPS there, or its certificate is not trusted"
+        elif _UNANSWERED in str(error):
             reason = "the server does not answer, or not in time"
         if code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "ENDPOINT_NOT_FOUND"):
             raise DoctorError(f"{url}: no such run or experiment: {reason}", hint="check the URL") from error

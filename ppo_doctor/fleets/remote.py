@@ -274,7 +274,7 @@ def fetched(unit: Unit) -> Iterator[list[RunSource]]:
     with temporary() as folder:
         if service is not None:
             file, remarks = service.fetch(unit.url, folder, MOST_BYTES)
-            yield [RunSource(logs=(str(file),), remarks=remarks, fetched=((str(file), unit.url),))]
+            yield [RunSource(logs=(str(file),), remarks=remarks, fetched=((str(file), unit.url),), one_run=True)]
             return
         _fetch(unit, folder)
         found = sources_if_any(folder, Walker())

@@ -14,8 +14,9 @@ from ppo_doctor.fleets.remote import units_at
 from ppo_doctor.fleets.unit import Unit, unit_of
 from ppo_doctor.fleets.work import MOST_SECONDS, Judge
 from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.opening import is_url
 from ppo_doctor.model.toml_files import parse_toml, toml_files
-from ppo_doctor.runs.discover import expand, gather, is_url, sources_below
+from ppo_doctor.runs.discover import expand, gather, sources_below
 from ppo_doctor.runs.walking import Walker
 
 if TYPE_CHECKING:

@@ -193,7 +193,7 @@ def _asked(url: str, action: Callable[[], _T]) -> _T:
     try:
         return action()
     except (Error, ValueError, OSError, TimeoutError) as error:
-        reason = redact_text(str(error).strip().partition("\n")[0])[:LONGEST]
+        reason = redact_text(" ".join(str(error).split()))[:LONGEST]
         if "could not find" in reason.lower():
             hint = "check the URL, and that `wandb login` has a key of an account that may see it"
             raise DoctorError(f"{url}: no such run or project: {reason}", hint=hint) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import select
 import stat
 from collections.abc import Iterator, Sequence
@@ -18,10 +19,17 @@ from typing import BinaryIO
 
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.patterns import lazy_pattern
 
 #: The seconds to wait for the first data of a named pipe.
 PATIENCE = 10.0
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_URL = lazy_pattern(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+
+
+def is_url(text: str) -> bool:
+    """Return whether a source is a URL, of which nothing is opened here."""
+    return _URL.match(text) is not None
 
 
 @frozen

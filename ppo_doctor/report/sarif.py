@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ppo_doctor.model.evidence import says
+from ppo_doctor.model.opening import is_url
 from ppo_doctor.model.words import Severity
 from ppo_doctor.report.escape import plain, prose, slashes
 from ppo_doctor.report.json_report import Flow, Json, element
@@ -220,7 +221,9 @@ def _located(findings: Iterable[Finding]) -> Evidence | None:
 
 
 def location(path: str) -> dict[str, Json]:
-    """Return a file's location: relative to the root of the sources where the path is relative."""
+    """Return the location of a file or of what is behind a URL; a relative path is so to the root of the sources."""
+    if is_url(path):
+        return {"uri": quote(path.encode("utf-8", "backslashreplace"), safe="/:+%")}
     posix = slashes("stdin" if path == "-" else path)
     quoted = quote(posix.encode("utf-8", "backslashreplace"), safe="/:" if PureWindowsPath(posix).drive else "/")
     if PurePosixPath(posix).is_absolute():

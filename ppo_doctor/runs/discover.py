@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,6 @@ from itertools import chain, islice
 from pathlib import Path
 
 from ppo_doctor.model.errors import DoctorError, ExitCode
-from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.readers import holds_records
 from ppo_doctor.readers.sniffing import holds_lines_of_numbers
 from ppo_doctor.runs.layouts import (
@@ -42,7 +40,6 @@ from ppo_doctor.runs.walking import Folder, Walker
 MOST_LOOKED_INTO = 500
 #: Configurations that are opened in a folder without a log.
 MOST_SETTINGS = 50
-_URL = lazy_pattern(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -54,11 +51,6 @@ class _Arguments:
     configs: list[Path] = field(default_factory=list)
     dumps: list[Path] = field(default_factory=list)
     missing: list[DoctorError] = field(default_factory=list)
-
-
-def is_url(text: str) -> bool:
-    """Return whether a source is a URL."""
-    return _URL.match(text) is not None
 
 
 def gather(

@@ -56,6 +56,7 @@ def logs_of(
         for path in chain:
             try:
                 links.append(read(path, source.folders, request))
+                links[-1].one_run = source.one_run
             except DoctorError as error:
                 failed[path] = error
         if len(links) > 1 and all(are_monitor_tables(link.tables) for link in links):

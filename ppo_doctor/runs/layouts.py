@@ -202,6 +202,8 @@ class RunSource:
     dumps: tuple[Path, ...] = ()
     remarks: tuple[str, ...] = ()
     fetched: tuple[tuple[str, str], ...] = ()
+    #: a service that keeps runs gave each file as one
+    one_run: bool = False
     #: dumps and checkpoints to read: named, or all that there is; those in `dumps` are not read
     tensors: tuple[Path, ...] = ()
     #: the folder whose run or runs these are, which stays while files come and go; None of files that were named
@@ -297,6 +299,7 @@ def combined(sources: Sequence[RunSource], *, together: bool = False) -> RunSour
         tensors=tuple(path for source in sources for path in source.tensors),
         remarks=tuple(text for source in sources for text in source.remarks),
         fetched=tuple(place for source in sources for place in source.fetched),
+        one_run=all(source.one_run for source in sources),
         together=together,
     )
 

@@ -95,6 +95,8 @@ class Log:
     places: dict[str, CodePlace] = field(default_factory=dict)
     #: if files were joined: a summary of each
     joined: tuple[SourceSummary, ...] = ()
+    #: it holds one run, whatever its steps and settings do
+    one_run: bool = False
     #: True once records were numbered because they have no steps
     numbered: bool = field(default=False, init=False)
 

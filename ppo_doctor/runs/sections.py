@@ -72,7 +72,7 @@ def _own_log(log: Log, tables: list[Table], suffix: str) -> Log:
 
 
 def _by_trainer(log: Log) -> list[Log]:
-    if log.container in SINGLE_RUN:
+    if log.container in SINGLE_RUN or log.one_run:
         return [log]
     counts: Counter[frozenset[str]] = Counter()
     for table in log.tables:
@@ -256,7 +256,7 @@ def _without_other_sections(log: Log) -> Log:
 
 def parts_of(log: Log, profile: Profile) -> list[list[Table]]:
     """Return the tables of each run in a log; joined files are one run."""
-    if log.container in SINGLE_RUN or log.joined:
+    if log.container in SINGLE_RUN or log.one_run or log.joined:
         return [log.tables]
     own = [found for found in log.embedded if found.source.path == log.path]  # settings of other files divide nothing
     lines = [found.source.line or 0 for found in own if _is_of_a_run(found, profile)]

@@ -15,7 +15,7 @@ import pytest
 from ppo_doctor.fleets import remote
 from ppo_doctor.fleets.remote import fetched, units_at
 from ppo_doctor.model.errors import DoctorError
-from ppo_doctor.runs.discover import is_url
+from ppo_doctor.model.opening import is_url
 from tests.fleets.fleets import FLEETS, analyzed, judged, many, told
 from tests.runs.folders import as_csv, sb3_rows, write
 

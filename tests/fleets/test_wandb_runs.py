@@ -19,6 +19,7 @@ from ppo_doctor.model.request import Request
 from tests.fleets.fleets import analyzed, judged, told_of
 from tests.fleets.wandb_api import KEY, PAGE, wandb_api
 from tests.runs.folders import as_jsonl, sb3_rows, write
+from tests.runs.test_discover import wandb_run
 
 pytest.importorskip("wandb", minversion="0.31")
 #: The client's own, in the process that it starts and when it is loaded.
@@ -89,6 +90,14 @@ def test_all_records_come_page_by_page_also_where_steps_are_far_apart(api):
             lines = Path(source.log).read_bytes().splitlines()
         assert len(lines) == count + 1
     assert json.loads(lines[-1])["_step"] == 29 * 2048
+
+
+def test_a_resumed_run_whose_steps_start_over_is_one_as_in_its_own_file(api, tmp_path):
+    rows = [*sb3_rows(30), *sb3_rows(20, seed=1)]
+    api.put("proj", "abc", records(rows), SETTINGS)
+    write(tmp_path, {"run-abc.wandb": wandb_run(rows, **SETTINGS)})
+    ((_, _, *expected),) = analyzed(tmp_path)
+    assert found("wandb://team/proj/abc")[1][2:] == tuple(expected)
 
 
 def test_media_are_left_out(api):

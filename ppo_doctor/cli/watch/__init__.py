@@ -54,7 +54,7 @@ def watch(
     """Follow a run, or all runs below a folder, while it is written; --fail-on ends it with 1 at a confirmed cause."""
     from ppo_doctor.cli.watch.command import run_watch
     from ppo_doctor.cli.watch.session import Options
-    from ppo_doctor.runs.discover import is_url
+    from ppo_doctor.model.opening import is_url
 
     check_fail_on(fail_on)
     if path == "-":
