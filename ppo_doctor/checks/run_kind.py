@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -350,5 +350,6 @@ def _keys_with(view: RunView, words: frozenset[str]) -> list[str]:
     return [key for key in keys if words & _words(key)]
 
 
+@lru_cache(maxsize=1024)  # each key of a run is asked for three times
 def _words(key: str) -> frozenset[str]:
     return frozenset(re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()))

@@ -93,7 +93,8 @@ def _sniff_json(text: str) -> str | None:
         if re.match(_STREAMS, text):
             return "stream-log"
         return "json" if _ARRAY.match(text) else None
-    if text.startswith("{") and re.search(_NOTEBOOK, text):
+    may_be = text.startswith("{") and ('"cells"' in text or '"nbformat"' in text)
+    if may_be and re.search(_NOTEBOOK, text):
         return "notebook"
     lines = [line.strip() for line in text.split("\n", _LINES)[:_LINES]]
     if len(lines) == 1 and text.startswith("{"):

@@ -87,7 +87,7 @@ class Source:
             self._held.append(block)
             size += len(block)
         start = b"".join(self._held)[:HEAD]
-        return start if self._binary else NULS.sub(b"\n", start)
+        return start if self._binary or b"\0" not in start else NULS.sub(b"\n", start)
 
     def blocks(self) -> Iterator[bytes]:
         """Yield all bytes as UTF-8 (invalid UTF-8 is not changed), in blocks of about 64 kB."""

@@ -11,6 +11,8 @@ import pytest
 from ppo_doctor.checks.cases import case_run
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.checks.run_view import STATISTICS, RunView, inputs, metrics_wanted
+from ppo_doctor.checks.series import finite
+from ppo_doctor.checks.statistics import once
 from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.model.metrics import METRICS
 from ppo_doctor.model.request import Request
@@ -40,6 +42,23 @@ def test_a_quantity_is_computed_once(monkeypatch):
     first = view.series("ratio_departure")
     monkeypatch.delitem(STATISTICS, "ratio_departure")
     assert view.series("ratio_departure") is first
+
+
+@pytest.mark.parametrize("result", [(1.0, 2.0), None])
+def test_what_statistics_share_is_computed_once_for_each_run(result):
+    asked = []
+    shared = once(lambda view: asked.append(view) or result)
+    runs = [observe(a_series("approx_kl", [size] * 9)) for size in (0.1, 0.2)]
+    assert [shared(view) for view in (*runs, *runs)] == [result] * 4
+    assert asked == runs
+
+
+@pytest.mark.parametrize(
+    ("values", "known"), [([0.5, NAN, 2.0, math.inf], [0.5, 2.0]), ([0.5, 1.0], [0.5, 1.0]), ([], [])]
+)
+def test_the_finite_values_of_a_series_stay_what_they_are(values, known):
+    series = a_series("approx_kl", values)
+    assert finite(series).tolist() == finite(series).tolist() == known
 
 
 def test_a_statistic_that_nobody_registered_is_an_error():

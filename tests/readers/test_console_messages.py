@@ -117,6 +117,18 @@ def test_a_traceback_whose_lines_name_a_rank(tmp_path):
         "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2024-01-01T10:00:00 DUE TO TIME LIMIT ***",
         "[E] NCCL watchdog thread terminated with exception: timeout",
         "A worker died or was killed while executing a task",
+        "[1234.5] Out of memory: Killed process 77 (python)",
+        "slurmstepd: error: Detected 1 oom-kill event in step 7.batch",
+        "Fatal: got SIGKILL",
+        "Segmentation fault (core dumped)",
+        "ncclSystemError: System call failed",
+        "Watchdog caught collective operation timeout on rank 3",
+        "ray.exceptions.ActorDiedError: see above",
+        "The actor is dead because its node has died",
+        "JOB 12 CANCELLED DUE TO PREEMPTION",
+        "srun: task 0 ended, exit code: -9",
+        "KeyboardInterrupt: by hand",
+        "trainer.EarlyStop: no progress",
     ],
 )
 def test_what_ended_the_process_without_a_traceback(tmp_path, line):
