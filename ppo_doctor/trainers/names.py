@@ -380,7 +380,10 @@ def aliases(keys: Iterable[str], beside: Iterable[str] = ()) -> Mapping[str, str
         returns = (key for key in keys if _by_kind(parse(key)) and "return" in parse(key).concepts)
         meant |= {key: metric_of(key, language=True) for key in returns}
     elif any(metric in _OF_BATCHES and _is_statistic(key) for key, metric in meant.items()):
-        meant |= {k: metric_of(k, language=True) for k in keys if _is_statistic(k) and _by_kind(parse(k))}
+        plain = {metric_of(key) for key in {*keys, *beside} if not _by_kind(parse(key))}
+        if plain & _REWARDS:  # in a log without another one, the return is the reward
+            returns = (key for key in keys if _by_kind(parse(key)) and "return" in parse(key).concepts)
+            meant |= {key: metric_of(key, language=True) for key in returns if _is_statistic(key)}
     norms = {key: _of_policy(key) for key in {*keys, *beside} if metric_of(key) == _WHOLE}
     if len(set(norms.values())) > 1:
         meant |= {key: _OF_ACTOR for key in keys if norms.get(key) == max(norms.values())}
@@ -393,6 +396,10 @@ def aliases(keys: Iterable[str], beside: Iterable[str] = ()) -> Mapping[str, str
 
 #: Statistics of a batch: in a log with these, a return with a statistic in its name is a target of the critic.
 _OF_BATCHES = frozenset({"advantages_mean", "advantages_std", "returns_std", "values_mean", "values_std"})
+
+
+#: What a run is rewarded with, under another name than a return.
+_REWARDS = frozenset({"reward_mean", "reward_total", "success_rate", "episode_return", "eval_return"})
 
 
 def _is_statistic(key: str) -> bool:

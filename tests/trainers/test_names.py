@@ -396,6 +396,12 @@ def test_beside_an_episodes_return_a_bare_one_is_the_critics() -> None:
     assert aliases(["returns/mean"])["returns/mean"] == "episode_return"
 
 
+def test_a_return_beside_advantages_is_the_critics_only_if_the_log_has_another_reward() -> None:
+    batch = ["adv_mean", "adv_std", "ret_mean", "len_mean"]
+    assert {"ret_mean": "episode_return", "len_mean": "episode_length"}.items() <= aliases(batch).items()
+    assert aliases([*batch, "reward_mean"])["ret_mean"] == "returns_mean"
+
+
 def test_answers_to_a_prompt_are_compared_where_nothing_speaks_of_a_critic() -> None:
     assert of_groups(["reward", "reward_std", "frac_reward_zero_std", "completions/mean_length"])
     assert not of_groups(["reward", "reward_std", "value_loss"])
