@@ -244,6 +244,7 @@ def is_model(found: Found) -> bool:
 def known_settings(found: Found, profile: Profile) -> int:
     """Return how many settings of a framework a file contains; for unknown trainers, by the meaning of keys."""
     tails = {key.rpartition(".")[2] for key in found.values} | set(found.values)
+    tails |= {key.lower() for key in tails if key.isupper()}  # constants of a program
     named = {name for name, keys in profile.config.items() if any(key in tails for key in keys)}
     meant = set(map(setting_of, islice(found.values, MOST_COMPARED))) if profile.name == detection.CANONICAL else set()
     return len(named | (meant - {None}))

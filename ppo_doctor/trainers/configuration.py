@@ -285,12 +285,16 @@ _OTHERS = frozenset({"critic", "ref", "reference", "ref_model", "reward", "rewar
 
 
 def _own_by_tail(values: Mapping[str, ConfigValue]) -> dict[str, list[str]]:
-    """Return last part of a key → the keys that end with it and do not belong to another model."""
+    """Return last part of a key → the keys that end with it and do not belong to another model.
+
+    The constants of a program (N_STEPS) are the settings that trainers write in small letters.
+    """
     own: dict[str, list[str]] = {}
     for name in values:
         before, _, tail = name.rpartition(".")
         if not before or not (_OTHERS & set(before.lower().split(".")) or _means_another(name)):
-            own.setdefault(tail, []).append(name)
+            for each in {tail, tail.lower()} if tail.isupper() else {tail}:
+                own.setdefault(each, []).append(name)
     return own
 
 

@@ -175,3 +175,14 @@ def test_a_key_that_is_given_as_well_is_not_misspelt(tmp_path, cli):
     put(tmp_path, "config.yaml", OWN + "gamna: 0.95\ngamma: 0.95\n")
     told = cli("analyze", own_log(tmp_path), "--format", "json").json
     assert not [check for check in told["checks"] if check["name"] == "settings-misspelt" and check["answer"] == "yes"]
+
+
+def test_constants_of_a_program_are_settings_of_the_trainer(tmp_path):
+    put(
+        tmp_path,
+        "train_settings.py",
+        "N_STEPS = 512\nN_EPOCHS = 4\nLEARNING_RATE = 2.5e-4\nCLIP_RANGE = 0.15\nGAMMA = 0.97\n",
+    )
+    run = load_run(log(tmp_path))
+    assert (run.framework, asked(run), asked(run, "rollout_steps"), asked(run, "ppo_epochs")) == ("sb3", 0.97, 512, 4)
+    assert run.config["rollout_steps"].key == "N_STEPS"
