@@ -87,9 +87,11 @@ def refuse_given(options: Iterable[str]) -> None:
 
 def is_fleet_table(path: Path) -> bool:
     """Return whether a file is the table of a fleet, by its schema; what cannot be read is left to the readers."""
-    if not path.is_file() or find_spec("pyarrow") is None:
+    if find_spec("pyarrow") is None:
         return False
     try:
+        if not path.is_file():
+            return False
         with plain_file(path) as file:
             if file.read(4) != b"PAR1":
                 return False

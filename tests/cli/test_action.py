@@ -96,7 +96,7 @@ def test_the_action_meets_the_published_schema():
 def checkout(tmp_path):
     """Return a copy of what the action's own folder holds."""
     folder = tmp_path / "action"
-    for name in ("ppo_doctor", "rules"):
+    for name in ("ppo_doctor", "rules", "sample_logs"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "action.yml"):
         shutil.copy(ROOT / name, folder / name)
