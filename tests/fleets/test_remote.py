@@ -83,7 +83,7 @@ def test_what_is_not_there_is_said(url):
 
 
 @pytest.mark.parametrize("key", ["a/../../../out.csv", "a//out.csv", "./out.csv", "a/.."])
-def test_a_name_that_leads_out_of_the_folder_is_not_fetched(key, tmp_path, memory, monkeypatch):
+def test_a_name_that_leads_out_of_the_folder_is_not_fetched(key, memory, monkeypatch):
     url = memory({"notes.dat": as_csv(sb3_rows())})  # whose files are all fetched, for their names tell nothing
     storage = fsspec.filesystem("memory")
     found = storage.find
@@ -98,7 +98,8 @@ def test_a_name_that_leads_out_of_the_folder_is_not_fetched(key, tmp_path, memor
     assert [unit.files for unit in units] == [("notes.dat",)]
 
 
-def test_a_name_that_is_a_file_and_a_folder_is_an_error_of_the_storage(memory, impatient):
+@pytest.mark.usefixtures("impatient")
+def test_a_name_that_is_a_file_and_a_folder_is_an_error_of_the_storage(memory):
     url = memory({"progress.csv": as_csv(sb3_rows())})
     unit = Unit(url, None, "", 0.0, 1, url=url, files=("progress.csv", "progress.csv/config.json"))
     with pytest.raises(StorageError, match="cannot be read"), fetched(unit):
