@@ -258,7 +258,7 @@ def gate(
     debug: Debug = False,
 ) -> None:
     """Judge training runs for CI, by a policy and a baseline; exit with 1 for what the policy forbids."""
-    from ppo_doctor.cli.fleet_gate import fleet_table_of, gate_fleet, refuse_given
+    from ppo_doctor.cli.fleet_gate import fleet_table_of, gate_fleet, refuse_budgets, refuse_given
     from ppo_doctor.cli.gate import policy_for, run_gate
     from ppo_doctor.report import RenderOptions
 
@@ -273,7 +273,9 @@ def gate(
             check_fail_on(fail_on)
         ours = policy_for(policy, fail_on=fail_on, baseline=baseline, rules=rules or (), budgets=budget or ())
         refuse_inputs(reports, (), [ours.source, ours.baseline], ours.rules)
-        if (table := fleet_table_of(sources)) is not None:
+        table = fleet_table_of(sources)
+        refuse_budgets(budget or (), of_table=table is not None)
+        if table is not None:
             of_logs = {"--group": group, "--framework": framework, "--config": config, "--set": settings}
             of_logs |= {"--alias": alias, "--steps": steps, "--rules": rules, "--select": select, "--ignore": ignore}
             refuse_given(name for name, given in of_logs.items() if given)

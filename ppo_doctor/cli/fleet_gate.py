@@ -85,6 +85,19 @@ def refuse_given(options: Iterable[str]) -> None:
         raise DoctorError(f"{given}: a fleet's table holds what was judged", hint=hint, code=ExitCode.USAGE)
 
 
+def refuse_budgets(given: Iterable[str], *, of_table: bool) -> None:
+    """Refuse budgets of the command line about runs where a log is gated, and about metrics where a table is.
+
+    Raises:
+        DoctorError: there is one (exit code 2).
+    """
+    for text in given:
+        if parse_budget(text, "--budget").counts_runs != of_table:
+            what = "a metric of a log" if of_table else "the runs of a fleet's table"
+            here = "a table is" if of_table else "logs are"
+            raise DoctorError(f"--budget '{text}' is about {what}; here {here} gated", code=ExitCode.USAGE)
+
+
 def is_fleet_table(path: Path) -> bool:
     """Return whether a file is the table of a fleet, by its schema; what cannot be read is left to the readers."""
     if find_spec("pyarrow") is None:
@@ -365,7 +378,7 @@ def _unused(policy: Policy) -> list[str]:
     named |= {"ignore": policy.ignore, "thresholds": policy.thresholds, "rules": policy.rules}
     named["fail-on"] = policy.fail_on not in (DEFAULT_FAIL_ON, NEVER)
     left = [name for name, given in named.items() if given]
-    return [f"{', '.join(left)} of the policy {_are(len(left))} about logs, not about a table"] if left else []
+    return [f"about logs, and not applied to a table: {', '.join(left)} of the policy"] if left else []
 
 
 def _rendered(name: str, source: str, result: GateResult, counts: Mapping[str, int], *, quiet: bool = False) -> str:

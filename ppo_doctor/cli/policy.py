@@ -222,7 +222,7 @@ def parse_budget(text: str, where: str) -> Budget:
     Raises:
         DoctorError: it is none, or names no metric or statistic of ours (exit code 2).
     """
-    hint = "write METRIC.STATISTIC < NUMBER, for example approx_kl.p95 < 0.05"
+    hint = "write METRIC.STATISTIC < NUMBER, for example approx_kl.p95 < 0.05; of a table unhealthy.share <= 0.05"
     where = f"{where}: budget '{text}'"
     match = _BUDGET.match(text)
     if match is None:

@@ -81,8 +81,8 @@ def _headline(run: Run, outcome: Outcome, because: str) -> str:
     reward = courses = became(outcome)
     series = run.outcome(OUTCOMES["entropy"])
     entropy = finite_of(series.values) if series is not None else np.empty(0)
-    if len(entropy):
-        courses += f"; entropy {number(float(entropy[0]))} → {number(float(entropy[-1]))}"
+    if series is not None and len(entropy):  # it ends as the last record does, even with NaN
+        courses += f"; entropy {number(float(entropy[0]))} → {number(float(series.values[-1]))}"
     return f"{courses}." if because == reward else f"{courses}. {because[:1].upper()}{because[1:]}."
 
 

@@ -42,12 +42,17 @@ def engine_named(name: str, address: str | None, jobs: int | None) -> Engine:
     """Return an engine by its name.
 
     Raises:
-        DoctorError: there is no such engine, or it cannot be used (exit code 2).
+        DoctorError: there is no such engine, it cannot be used, or options contradict each other (exit code 2).
     """
     if name == "ray":
+        if address is not None and jobs is not None:
+            text = "the number of processes is that of the cluster at an address of Ray"
+            raise DoctorError(text, hint="leave out --jobs", code=ExitCode.USAGE)
         from ppo_doctor.fleets.ray_engine import RayEngine
 
         return RayEngine(address, jobs)
     if name != "local":
         raise DoctorError(f"no such engine: {name}", hint="local, ray", code=ExitCode.USAGE)
+    if address is not None:
+        raise DoctorError("an address of Ray is for the engine ray", hint="--engine ray", code=ExitCode.USAGE)
     return LocalEngine(jobs)

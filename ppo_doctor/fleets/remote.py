@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,7 @@ from ppo_doctor.diagnosis.analyze import only_of, runs_of
 from ppo_doctor.fleets.folders import temporary
 from ppo_doctor.fleets.unit import StorageError, Unit
 from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.patterns import lazy_pattern
 from ppo_doctor.runs.discover import MOST_LOOKED_INTO, sources_if_any
 from ppo_doctor.runs.layouts import (
     Role,
@@ -61,6 +63,10 @@ MOST_PARTS = 1000
 READ: tuple[Role, ...] = ("log", "events", "wandb", "database", "text", "console", "table", "config")
 #: Where paths of a listing are put, lest a local file of the same name is taken for one of them.
 _NOWHERE = Path(os.devnull)
+#: A URL with a name and a password before its host; GitHub's have an owner and a repository there.
+_PASSWORD = lazy_pattern(r"(?!github:)[^:/]+://[^/@]*:[^/@]+@", re.IGNORECASE)
+#: Parts of a path that are no names.
+_NO_NAMES = frozenset({"", ".", ".."})
 _T = TypeVar("_T")
 #: A folder, and the files of a unit that is named after it.
 _Group = tuple[str, list[str]]
@@ -133,9 +139,13 @@ def _trees(place: _Place) -> Iterator[tuple[Folder, dict[str, Stored]]]:
 
 
 def _stored_in(place: _Place, part: str, **only: str) -> dict[str, Stored]:
-    """Return the files below a part of a place, by their paths below the place."""
+    """Return the files below a part of a place, by their paths below the place, if a folder can hold these.
+
+    A storage of objects knows names such as `a/../../b`, which would lead out of the folder that they are fetched to.
+    """
     found = _listed(place.url, partial(place.storage.find, part, detail=True, **only))
-    return {path[len(place.base) :].lstrip("/"): _stored(each) for path, each in found.items()}
+    held = ((path[len(place.base) :].lstrip("/"), each) for path, each in found.items())
+    return {path: _stored(each) for path, each in held if not _NO_NAMES & set(path.split("/"))}
 
 
 def _listings(place: _Place, path: str, above: Mapping[str, Stored]) -> Iterator[dict[str, Stored]]:
@@ -285,9 +295,9 @@ def _fetch(unit: Unit, folder: Path) -> None:
     storage, root = _storage(unit.url)
     for path in unit.files:
         target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
         source = f"{root.rstrip('/')}/{path}"
         try:
+            target.parent.mkdir(parents=True, exist_ok=True)
             _tried(lambda source=source, target=target: storage.get_file(source, str(target)))  # type: ignore[misc]
         except Exception as error:
             raise StorageError(f"{unit.url}/{path} cannot be read: {_reason(error)}") from error
@@ -305,6 +315,10 @@ def _service(url: str) -> ModuleType | None:
 
 def _storage(url: str) -> tuple[Any, str]:
     """Return the client of a storage and the path there."""
+    if _PASSWORD.match(url):
+        text = "a password does not belong into a URL, which reports and tables would name"
+        hint = "leave it to the client of the storage, which takes it from its environment or a file of its own"
+        raise DoctorError(text, hint=hint, code=ExitCode.USAGE)
     try:
         import fsspec
 

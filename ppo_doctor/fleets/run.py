@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from ppo_doctor.fleets.folders import remove_left
 from ppo_doctor.fleets.remote import units_at
 from ppo_doctor.fleets.unit import Unit, unit_of
 from ppo_doctor.fleets.work import MOST_SECONDS, Judge
-from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.opening import is_url
 from ppo_doctor.model.toml_files import parse_toml, toml_files
 from ppo_doctor.runs.discover import expand, gather, sources_below
@@ -103,29 +104,41 @@ def _options(request: Request, pack: Pack) -> str:
 
 
 def units_of(sources: Sequence[str], done: Progress) -> Iterator[Unit]:
-    """Yield the units of sources; those of files that are named one by one come last, for they may belong together."""
-    files: list[str] = []
-    for text in sources:
-        for place in _places(text, done):
-            try:
-                if is_url(place):
-                    yield from units_at(place)
-                elif Path(place).is_dir():
-                    walker = Walker(MOST_FOLDERS, MOST_FOLDERS)
-                    yield from map(unit_of, sources_below(Path(place), walker))
-                    done.skipped += walker.skipped
-                else:
-                    files.append(place)
-            except DoctorError as error:
-                done.errors.append(error)
+    """Yield the units of sources; those of files that are named one by one come last, for they may belong together.
+
+    A file that is named as well as its folder is of the unit of that folder.
+    """
+    places = [place for text in sources for place in _places(text, done)]
+    files = {os.path.abspath(each): each for each in places if not is_url(each) and not os.path.isdir(each)}  # noqa: PTH100, PTH112
+    for place in places:
+        try:
+            if is_url(place):
+                yield from units_at(place)
+            elif os.path.isdir(place):  # noqa: PTH112
+                yield from _below(place, files, done)
+        except DoctorError as error:
+            done.errors.append(error)
     if files:
-        found, missing = gather(files)
+        found, missing = gather(list(files.values()))
         done.errors += missing
         yield from map(unit_of, found)
 
 
+def _below(place: str, named: dict[str, str], done: Progress) -> Iterator[Unit]:
+    """Yield the units below a folder, and take their files out of those that are named one by one."""
+    walker = Walker(MOST_FOLDERS, MOST_FOLDERS)
+    for source in sources_below(Path(place), walker):
+        for path in (*source.logs, *source.perhaps, *source.config) if named else ():
+            named.pop(os.path.abspath(path), None)  # noqa: PTH100
+        yield unit_of(source)
+    done.skipped += walker.skipped
+
+
 def _places(text: str, done: Progress) -> Sequence[str]:
     """Return what a source names: a URL, or files and folders."""
+    if text == "-":
+        done.errors.append(DoctorError("a fleet is not read from stdin", code=ExitCode.USAGE))
+        return ()
     try:
         return [text] if is_url(text) else expand(text)
     except DoctorError as error:

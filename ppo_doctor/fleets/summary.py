@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -155,7 +156,7 @@ class Summing:
         if reason in reasons or len(reasons) < MOST_REASONS:
             reasons[reason] += 1
         if len(self._failures) < FAILED:
-            self._failures.append(Failure(run=row["run"], reason=reason))
+            self._failures.append(Failure(run=row["run"], reason=reason_of(row, file=True)))
 
     def _add_settings(self, row: Record) -> None:
         settings = dict(row["settings"])
@@ -280,12 +281,18 @@ def worst_of(row: Record) -> Worst:
     )
 
 
-def reason_of(row: Record) -> str:
-    """Return why a run failed, without its own name, so that equal reasons are counted together."""
-    reason = row["error"]
-    for name in (row["source"], row["run"], row["key"]):
-        reason = reason.removeprefix(f"{name}: ").replace(name, "…") if name else reason
-    return str(reason)
+def reason_of(row: Record, *, file: bool = False) -> str:
+    """Return why a run failed, without its own name, so that equal reasons are counted together.
+
+    The name of its file is given only where it is asked for.
+    """
+    below = "" if file else r"(?:/[^\s:]+)?"
+    reason = str(row["error"])
+    for name in filter(None, (row["source"], row["run"], row["key"])):
+        reason = re.sub(re.escape(name) + below, "…", reason)
+    if folder := row["key"].rpartition("/")[2]:  # of a folder that was named from where the call was made
+        reason = re.sub(rf"^(?:[^\s:]*?/)?{re.escape(folder)}{below}(?=[:/\s])", "…", reason)
+    return reason.removeprefix("…: ")
 
 
 def day_of(seconds: float) -> str:

@@ -130,22 +130,28 @@ class Table:
     def _numbered(self, columns: Sequence[str] | None) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the batches of the file and then of the parts, in the order in which they were written."""
         for number, file in enumerate(self._files()):
-            for batch in file.iter_batches(BATCH, columns=columns):
-                yield number, batch
+            with self._as_ours():
+                for batch in file.iter_batches(BATCH, columns=columns):
+                    yield number, _typed(batch)
+
+    @contextmanager
+    def _as_ours(self) -> Iterator[None]:
+        """Say of a file that cannot be read that it is no table of a fleet."""
+        try:
+            yield
+        except (OSError, ValueError, NotImplementedError) as error:
+            hint = "name another file with --out"
+            text = f"{self.path} is no table of a fleet: {error}"
+            raise DoctorError(text, hint=hint, code=ExitCode.USAGE) from error
 
     def _files(self) -> Iterator[ParquetFile]:
         from pyarrow.parquet import ParquetFile
 
         for path in ([self.path] if self.path.exists() else []) + self._part_files():
-            try:
-                with ParquetFile(path) as file:
-                    if not set(schema().names) <= set(file.schema_arrow.names):
-                        raise ValueError("columns of a fleet's table are missing")  # noqa: TRY301
-                    yield file
-            except (OSError, ValueError, NotImplementedError) as error:
-                hint = "name another file with --out"
-                text = f"{path} is no table of a fleet: {error}"
-                raise DoctorError(text, hint=hint, code=ExitCode.USAGE) from error
+            with self._as_ours(), ParquetFile(path) as file:
+                if not set(schema().names) <= set(file.schema_arrow.names):
+                    raise ValueError("columns of a fleet's table are missing")
+                yield file
 
     def _known_as_empty(self) -> dict[str, str]:
         """Return the fingerprint of each unit without a run by its key in short, as the heads of the files have it."""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ppo_doctor.report import RenderOptions
 
 INDENT = 3
-#: Lines in all, columns of labels, and settings that separate.
-LINES, LABELS, SEPARATORS = 30, 10, 3
+#: Columns of labels, and settings that separate.
+LABELS, SEPARATORS = 10, 3
 #: The greatest share of a line for the name of a run.
 NAME = 0.5
 #: The longest name of a setting and the longest value that are printed in full.
@@ -37,8 +37,9 @@ def as_text(summary: FleetSummary, options: RenderOptions) -> str:
     """Return a fleet as text."""
     page = page_for(options)
     _counts(page, summary)
-    _separating(page, summary.separating)
-    _worst(page, summary.worst, LINES - len(page.lines))
+    if summary.judged:
+        _separating(page, summary.separating)
+    _worst(page, summary.worst)
     return paint(page, options)
 
 
@@ -88,7 +89,12 @@ def _separating(page: Page, separation: Separation) -> None:
     shown = [(name_of(each), says(each)) for each in separation.found[:SEPARATORS]]
     width = max(columns(name) for name, _ in shown)
     for name, words in shown:
-        page.row(cut(f"{fitted(name, width)}  {words}", _room(page)), INDENT)
+        line = f"{fitted(name, width)}  {words}"
+        if columns(line) <= _room(page):
+            page.row(line, INDENT)
+        else:
+            page.row(cut(name, _room(page)), INDENT)
+            page.add(words, 2 * INDENT)
 
 
 def name_of(separator: Separator) -> str:
@@ -113,9 +119,8 @@ def _points(share: float) -> str:
     return f"{100 * share:+.0f}".replace("-", "−")
 
 
-def _worst(page: Page, worst: Sequence[Worst], room: int) -> None:
+def _worst(page: Page, shown: Sequence[Worst]) -> None:
     """Add a line for each of the worst runs: severity, name, and what it has."""
-    shown = worst[: max(room - 1, 5)]
     if not shown:
         return
     page.add(Span("The worst run" if len(shown) == 1 else f"The worst {len(shown)}", "bold"), 0, INDENT)

@@ -207,9 +207,11 @@ def _rows(page: Page, shown: Sequence[Judged], judged: Sequence[Judged]) -> None
 
 
 def names(ids: Sequence[str]) -> list[str]:
-    """Return short unique names of runs: the folders if they are unique, because names of event files say little."""
+    """Return short unique names of runs: of each its folder if no other is in it; names of event files say little."""
     folders = [name.rpartition("/")[0] if "." in name.rpartition("/")[2] else name for name in ids]
-    return apart(folders if len({*folders}) == len(ids) > 1 else ids)
+    runs = Counter(folders)
+    short = [folder if folder and runs[folder] == 1 else name for folder, name in zip(folders, ids, strict=True)]
+    return apart(short if len({*short}) == len(ids) > 1 else ids)
 
 
 def _row(page: Page, head: tuple[str | Span, ...], used: int, summary: Summary) -> None:

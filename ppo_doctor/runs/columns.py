@@ -140,8 +140,9 @@ def _nothing_known(log: Log) -> DoctorError:
     some = sorted(log.keys)[:6]
     asked = log.finite([key for key in _in_order(log) if key not in _NEVER_ASKED])
     example = next((key for key, values in asked.items() if not counts_up(values)), "NAME")
+    records = f"{log.records} record{'s' if log.records != 1 else ''}"
     return DoctorError(
-        f"{log.name}: {log.records} records, but no metric that any rule knows{death(log)}",
+        f"{log.name}: {records}, but no metric that any rule knows{death(log)}",
         hint=f"its keys: {', '.join(some) or 'none'}; name them with --alias {example}=METRIC, for example"
         " episode_return, policy_loss, entropy; --framework NAME chooses a trainer",
     )

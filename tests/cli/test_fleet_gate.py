@@ -93,6 +93,17 @@ def test_a_budget_of_the_policy(cli):
     assert cli("gate", table("lost.parquet", rows_of(well=1, failed=1))).code == 3
 
 
+def test_a_budget_that_is_not_about_what_is_gated_is_refused(cli):
+    path = table("runs.parquet", rows_of(well=20))
+    assert cli("gate", path, "--budget", "approx_kl.p95 < 0.05").code == 2
+    log = Path("run.jsonl")
+    log.write_text("".join(json.dumps({"step": n, "approx_kl": 0.01, "entropy": 1.0}) + "\n" for n in range(20)))
+    assert cli("gate", log, "--fail-on", "never").code == 0
+    found = cli("gate", log, "--fail-on", "never", "--budget", "unhealthy.share <= 0.05")
+    assert found.code == 2
+    assert "unhealthy.share" in found.err
+
+
 @pytest.mark.parametrize("budget", ["unhealthy.runs >= 1", "unhealthy.p95 < 1", "broken.runs < 1", "unhealthy < 1"])
 def test_a_budget_that_means_nothing(cli, budget):
     assert cli("gate", table("runs.parquet", rows_of(well=1)), "--budget", budget).code == 2

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ppo_doctor import analyze
 from ppo_doctor.diagnosis.causes import SELDOM, cause_groups, unexplained
 from ppo_doctor.diagnosis.problems import problems, verdict
 from ppo_doctor.model.diagnosis import ChainLink, Coverage, Outcome
@@ -258,3 +259,10 @@ def test_the_page_is_enough_to_redo_a_diagnosis(name, cli, samples):
     if confident:
         assert report["causes"][0]["id"] in confident
         assert (report["causes"][0]["confidence"] == "established") is bool(proven)
+
+
+def test_a_headline_says_that_the_entropy_ended_as_no_number(tmp_path):
+    log = tmp_path / "run.jsonl"
+    rows = [{"step": n, "entropy": 0.7 if n < 30 else math.nan, "episode_return": float(n)} for n in range(40)]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "entropy 0.7 → NaN" in analyze(log).headline

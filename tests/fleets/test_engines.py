@@ -8,7 +8,7 @@ import os
 import pytest
 
 from ppo_doctor.diagnosis.processes import ENDED
-from ppo_doctor.fleets.engines import LocalEngine
+from ppo_doctor.fleets.engines import LocalEngine, engine_named
 from ppo_doctor.model.errors import DoctorError
 from tests.fleets.deadly import Unreadable, judge, unit
 
@@ -67,3 +67,10 @@ def _children():
 def test_processes_that_cannot_be_started_are_an_error():
     with pytest.raises(DoctorError, match="cannot be started"):
         list(LocalEngine(2).map(iter([unit("a")]), Unreadable()))
+
+
+@pytest.mark.parametrize(("name", "jobs"), [("local", None), ("ray", 4), ("nothing", None)])
+def test_options_that_contradict_each_other_are_refused(name, jobs):
+    with pytest.raises(DoctorError) as raised:
+        engine_named(name, "127.0.0.1:6379", jobs)
+    assert raised.value.code == 2

@@ -14,6 +14,7 @@ import pytest
 
 from ppo_doctor.fleets import remote
 from ppo_doctor.fleets.remote import fetched, units_at
+from ppo_doctor.fleets.unit import StorageError, Unit
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.opening import is_url
 from tests.fleets.fleets import FLEETS, analyzed, judged, many, told
@@ -79,6 +80,38 @@ def test_a_file_and_a_pattern_behind_a_url(memory):
 def test_what_is_not_there_is_said(url):
     with pytest.raises(DoctorError, match=r"no such file|no file matches"):
         list(units_at(url))
+
+
+@pytest.mark.parametrize("key", ["a/../../../out.csv", "a//out.csv", "./out.csv", "a/.."])
+def test_a_name_that_leads_out_of_the_folder_is_not_fetched(key, memory, monkeypatch):
+    url = memory({"notes.dat": as_csv(sb3_rows())})  # whose files are all fetched, for their names tell nothing
+    storage = fsspec.filesystem("memory")
+    found = storage.find
+
+    def find(path, **options):
+        held = found(path, **options)
+        base = url.removeprefix("memory:/")
+        return {**held, f"{base}/{key}": next(iter(held.values()))} if options.get("detail") else held
+
+    monkeypatch.setattr(type(storage), "find", lambda _, *args, **options: find(*args, **options))
+    units = list(units_at(url))
+    assert [unit.files for unit in units] == [("notes.dat",)]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_name_that_is_a_file_and_a_folder_is_an_error_of_the_storage(memory):
+    url = memory({"progress.csv": as_csv(sb3_rows())})
+    unit = Unit(url, None, "", 0.0, 1, url=url, files=("progress.csv", "progress.csv/config.json"))
+    with pytest.raises(StorageError, match="cannot be read"), fetched(unit):
+        pass
+
+
+@pytest.mark.parametrize("url", ["https://user:secret@127.0.0.1:1/x", "s3://key:secret@bucket/x"])
+def test_a_password_in_a_url_is_refused_and_not_printed(url):
+    with pytest.raises(DoctorError, match="password") as raised:
+        list(units_at(url))
+    assert raised.value.code == 2
+    assert "secret" not in f"{raised.value.message} {raised.value.hint}"
 
 
 def test_an_unknown_protocol_and_a_client_that_lacks_are_usage_errors(monkeypatch):

@@ -94,6 +94,17 @@ def test_files_and_patterns(runs, path):
     assert done.rows == {"judged": 3}
 
 
+def test_a_file_that_is_named_beside_its_folder_is_judged_once(runs, path):
+    done, rows = judged([runs / "sb3/*/progress.csv", runs], path)
+    assert (done.rows["judged"], len(rows)) == (12, 12)
+
+
+def test_a_fleet_is_not_read_from_stdin(runs, path):
+    done, rows = judged(["-", runs / "sb3"], path)
+    assert len(rows) == 2
+    assert [error.code for error in done.errors] == [2]
+
+
 def test_what_is_missing_is_told_and_the_rest_judged(runs, path):
     done, rows = judged([runs / "nowhere", runs / "sb3", runs / "*.none"], path)
     assert len(rows) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -34,6 +35,15 @@ def test_equal_reasons_of_failures_are_counted_together():
     found = summarize(plain([a_failure("a"), a_failure("b"), a_failure("c", "Permission denied")]))
     assert found.reasons == {"the file is empty": 2, "Permission denied": 1}
     assert (found.failures[0].run, found.failures[0].reason) == ("a", "the file is empty")
+
+
+def test_reasons_are_equal_whatever_the_file_is():
+    said = [f"runs/{n}/events.{n}: no record" for n in range(3)] + [f"runs/{n}/progress.csv is empty" for n in range(2)]
+    rows = [replace(a_failure(f"/home/{text.rpartition('/')[0]}"), error=text) for text in said]
+    rows += [replace(a_failure(text.rpartition("/")[0]), error=text) for text in said]
+    found = summarize(plain(rows))
+    assert found.reasons == {"no record": 6, "… is empty": 4}
+    assert [each.reason for each in found.failures][:2] == ["…/events.0: no record", "…/events.1: no record"]
 
 
 def test_a_day_begins_at_midnight_utc():

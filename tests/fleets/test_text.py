@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
 
 from ppo_doctor.fleets.summary import summarize
-from ppo_doctor.fleets.text import LINES, as_json, as_text
+from ppo_doctor.fleets.text import as_json, as_text
 from ppo_doctor.report import RenderOptions
 from tests.fleets.rows import SICK, a_failure, a_fleet, a_row, plain
 
@@ -18,7 +20,7 @@ def test_a_fleet_is_one_screen():
     rows = [*a_fleet(1000, planted=True), a_failure("runs/x/log.jsonl")]
     text = as_text(summarize(plain(rows)), PLAIN)
     lines = text.splitlines()
-    assert 24 <= len(lines) <= LINES
+    assert 24 <= len(lines) <= 34
     assert max(map(len, lines)) <= 100
     assert lines[0].startswith("1,001 runs: ")
     assert "1 not judged" in lines[0]
@@ -30,6 +32,19 @@ def test_a_fleet_is_one_screen():
 
 def test_it_says_that_nothing_separates():
     assert "none separates the" in as_text(summarize(plain(a_fleet(300))), PLAIN)
+
+
+def test_the_worst_twenty_are_listed_and_no_count_is_cut():
+    rows = [replace(row, settings={**row.settings, "a_setting_with_a_name": "x" * 30}) for row in a_fleet(300)]
+    rows = [replace(row, settings={**row.settings, "image": f"{row.verdict} {'y' * 20}"}) for row in rows]
+    text = as_text(summarize(plain(rows)), RenderOptions(color=False, width=80))
+    assert "The worst 20" in text
+    assert text.count("reward-too-sparse from") == 20
+    assert re.search(r"others [0-9]+ of [0-9]+\n", text)
+
+
+def test_where_no_run_was_judged_nothing_is_said_to_separate():
+    assert "separates" not in as_text(summarize(plain([a_failure("x")])), PLAIN)
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

@@ -11,7 +11,7 @@ import pytest
 from ppo_doctor.model.diagnosis import Diagnosis
 from ppo_doctor.report import RenderOptions, render, render_error, render_many
 from ppo_doctor.report.layout import columns
-from ppo_doctor.report.terminal import wants_color
+from ppo_doctor.report.terminal import names, wants_color
 
 from .cases import BROKEN, CASES, FLAT_GROUPS, LOG, diagnosis, hostile, inconclusive, summary, unhealthy
 from .golden import check_golden
@@ -169,3 +169,12 @@ def test_long_paths_are_told_once() -> None:
 
 def test_an_error_as_text() -> None:
     assert render_error("no\x1b[2J file", "look again", 3) == "no\\x1b[2J file\nlook again\n"
+
+
+def test_a_run_alone_in_its_folder_is_named_by_it_whatever_the_others_are():
+    assert names(["x/a/events.1", "x/b/events.2", "x/c/events.3", "x/c/events.4"]) == [
+        *("a", "b"),
+        *("c/events.3", "c/events.4"),
+    ]
+    assert names(["x/a/events.1", "x/b/events.2"]) == ["a", "b"]
+    assert names(["events.1", "events.2"]) == ["events.1", "events.2"]
