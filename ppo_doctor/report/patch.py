@@ -142,6 +142,7 @@ def propose_spelling(run: Run, words: Iterable[tuple[Setting, str]] = ()) -> Pat
         draft.rename(setting, meant)
     for setting, word in words:
         draft.set_word(setting, word)
+    draft.remark_on_unknown_names()
     return draft.patch()
 
 
@@ -322,6 +323,15 @@ class _Draft:
             if setting.how != "default" and any(end == tail and above == parent for above, _, end in native):
                 keys.append(setting.key)
         return keys
+
+    def remark_on_unknown_names(self) -> None:
+        """Remark on configurations whose spelling was not checked, because the trainer is not known."""
+        if self.profile.name != detection.CANONICAL:
+            return
+        for path in self.run.configs:
+            found = self._found(path)
+            if found is not None and configuration.spelled_as(found) is None:
+                self.notes.append(f"{path}: the trainer is not known, so spelling is not checked: add --framework NAME")
 
     def rename(self, setting: Setting, meant: str) -> None:
         """Add the correction of a misspelt key."""

@@ -133,6 +133,15 @@ def test_check_config_fixes_the_spelling(cli, config):
     assert cli("check-config", config).code == 0
 
 
+@pytest.mark.parametrize(("options", "said"), [((), True), (("--framework", "sb3"), False)])
+def test_check_config_says_when_spelling_is_not_checked(cli, tmp_path, options, said):
+    config = tmp_path / "config.yaml"
+    config.write_text("learnig_rate: 0.001\nn_epochs: 4\nbatch_size: 64\n")
+    result = cli("check-config", config, "--fix", *options)
+    assert ("--framework" in result.err) is said
+    assert ("+learning_rate" in result.out) is not said
+
+
 def test_a_run_without_a_configuration_changes_nothing(cli, samples):
     result = cli("analyze", samples / "sick" / "clip-range-too-small.canonical", "--apply")
     assert result.code == 0

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,9 +36,11 @@ from ppo_doctor.cli.agents.schema import (
     Watched,
 )
 from ppo_doctor.cli.agents.work import Workers
-from ppo_doctor.model.errors import DoctorError
+from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.report.escape import prose
 
+#: The only address of the server: no other machine reaches it.
+HOST = "127.0.0.1"
 INSTRUCTIONS = f"""\
 Judges training runs (PPO, GRPO, RLHF) from what they left behind: logs, dumps, checkpoints, configurations.
 Start with analyze(source). A finding is what the numbers show; a cause is what may explain it, with a confidence.
@@ -178,9 +184,10 @@ async def watch(
     source: Place,
     reader: Allowed,
     cursor: Annotated[str | None, Field(description="Of the last answer", max_length=4000)] = None,
+    options: Options | None = None,
 ) -> Annotated[CallToolResult, Watched]:
     """Tell what has happened to a run that is still writing since the cursor of the last answer."""
-    return await reader.answer("watch", source=source, cursor=cursor)
+    return await reader.answer("watch", source=source, cursor=cursor, **options or {})
 
 
 async def fleet_query(
@@ -269,8 +276,30 @@ def _add_pages(made: MCPServer, workers: Workers) -> None:
 
 
 def serve(roots: Sequence[Path], port: int | None) -> None:
-    """Serve on stdin and stdout, or on a port of the loopback interface, until the client leaves."""
+    """Serve on stdin and stdout, or on a port of the loopback interface, until the client leaves.
+
+    Raises:
+        DoctorError: the port cannot be used (exit code 2).
+    """
     if port is None:
+        if sys.stdin.isatty():
+            sys.stderr.write("ppo-doctor: waiting for a client on stdin, which usually starts this; Ctrl-C ends it\n")
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a thread of the SDK waits for stdin, and would not be woken
         server(roots).run("stdio")
-    else:
-        server(roots).run("streamable-http", host="127.0.0.1", port=port)
+        return
+    _check_free(port)
+    sys.stderr.write(f"ppo-doctor: serving at http://{HOST}:{port}/mcp; Ctrl-C ends it\n")
+    server(roots).run("streamable-http", host=HOST, port=port)
+
+
+def _check_free(port: int) -> None:
+    """Raise DoctorError if nothing can be served on a port."""
+    with socket.socket() as probe:
+        if os.name == "posix":  # as the server does; elsewhere this would allow two on one port
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise DoctorError(
+                f"--http {port}: {error.strerror}", hint="name another port", code=ExitCode.USAGE
+            ) from error
