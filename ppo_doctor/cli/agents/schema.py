@@ -61,6 +61,14 @@ class OutcomeAnswer(TypedDict):
     says: str
 
 
+class GoBack(TypedDict):
+    """The checkpoint beside the log from before the onset, and the level of the reward there."""
+
+    path: str
+    step: int
+    reward: NotRequired[float]
+
+
 class DiagnosisAnswer(TypedDict):
     """A run as judged, shortened."""
 
@@ -76,6 +84,7 @@ class DiagnosisAnswer(TypedDict):
     findings: list[Found]
     causes: list[Explains]
     first_step: NotRequired[str]
+    go_back_to: NotRequired[GoBack]
     open: NotRequired[list[str]]
     left_out: NotRequired[dict[str, int]]
     quoted: NotRequired[list[Quotation]]
@@ -232,7 +241,7 @@ class ToLog(TypedDict):
 
 
 class Point(TypedDict):
-    """The values of the metrics in one record, null if it has none, and what is remarkable about it, such as "onset"."""
+    """The values of the metrics in one record, null where it has none; `mark` is what is remarkable: "onset"."""
 
     step: int
     values: list[Number | None]

@@ -74,6 +74,14 @@ def test_nan_is_told_from_a_missing_value(agent):
     assert "nan" in [each["a"] for each in found["diverged"]]
 
 
+def test_the_checkpoint_to_go_back_to_is_named(agent, tmp_path):
+    shutil.copytree(SAMPLES / "sick" / "nan-inf.sb3", tmp_path / "run")
+    (tmp_path / "run" / "rl_model_20480_steps.zip").write_bytes(b"weights")
+    back = agent.asks(tmp_path, "analyze", source="run")["diagnosis"]["go_back_to"]
+    assert (Path(back["path"]).name, back["step"]) == ("rl_model_20480_steps.zip", 20480)
+    assert back["reward"] > 100
+
+
 def test_watch_follows_the_run_that_is_meant(agent, runs):
     watched = agent.asks(runs, "watch", source=".", options={"run": f"{SICK}/run.jsonl"})
     assert (watched["run"], watched["runs"], watched["verdict"]) == (f"{SICK}/run.jsonl", 1, "unhealthy")
