@@ -49,6 +49,7 @@ class Workers:
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.roots = tuple(roots)
+        self.training = CapacityLimiter(1)
         self._limit = CapacityLimiter(max(LEAST_WORKERS, min(MOST_WORKERS, processors())))
 
     @property
