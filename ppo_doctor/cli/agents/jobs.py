@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli.agents import answers
 from ppo_doctor.cli.agents.answers import Most
-from ppo_doctor.cli.agents.places import resolved, runs_at
+from ppo_doctor.cli.agents.places import resolved
 from ppo_doctor.cli.agents.schema import (
     DATA,
     Account,
@@ -46,6 +46,7 @@ from ppo_doctor.cli.agents.schema import (
     Wanted,
     Watched,
 )
+from ppo_doctor.cli.options import read_runs
 from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.request import Request
@@ -89,7 +90,7 @@ class _Asked:
         paths = [resolved(text, roots) for text in (source, config) if text is not None]
         self.request = Request(settings=dict(map(parse_setting, settings or ())), framework=framework)
         self.pack = load_pack()
-        self.read = runs_at(paths, self.request)
+        self.read = read_runs(list(map(str, paths)), self.request)
         self.runs = self.read.runs
         if run is not None:
             self.runs = [each for each in self.runs if run in (self.read.name(each), each.id)]

@@ -18,7 +18,7 @@ from anyio.abc import Process
 from ppo_doctor.cli.agents.places import resolved
 from ppo_doctor.cli.agents.work import MOST_BYTES
 from ppo_doctor.model.errors import DoctorError, ExitCode
-from ppo_doctor.model.opening import confined, is_outside
+from ppo_doctor.model.opening import confined, contents, is_outside
 
 #: Seconds that a script may run.
 LONGEST = 300.0
@@ -94,7 +94,7 @@ def _end(process: Process) -> None:
 def _check(report: Path, script: str) -> None:
     """Raise the error that a report holds, or that there is none."""
     try:
-        error = json.loads(report.read_text(encoding="utf-8")).get("error")
+        error = json.loads(contents(report, MOST_BYTES)).get("error")
     except (OSError, ValueError) as missing:
         raise DoctorError(f"{script} ended without a report", hint="ppo-doctor run shows why in a shell") from missing
     if error is not None:

@@ -475,15 +475,17 @@ def test_work_that_takes_too_long_is_an_error(agent, runs, monkeypatch):
 def test_the_page_is_true():
     import tomllib
 
+    from ppo_doctor.cli.agents import training
     from ppo_doctor.cli.agents.work import LONGEST, MOST_BYTES
 
     text = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(\w+)\(", text, re.MULTILINE) == [
         *("analyze", "why", "evidence", "inspect", "what_to_log_next", "propose_patch"),
-        *("compare", "watch", "fleet_query", "explain"),
+        *("compare", "watch", "fleet_query", "explain", "run"),
     ]
     assert f"{MOST_BYTES >> 20} MiB" in text
     assert f"{LONGEST:.0f} s" in text
+    assert f"{training.LONGEST:.0f} s" in text
     for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL):
         (servers,) = json.loads(block).values()
         assert servers["ppo-doctor"]["args"][0] == "mcp"
