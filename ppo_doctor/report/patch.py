@@ -147,13 +147,13 @@ def propose_spelling(run: Run, words: Iterable[tuple[Setting, str]] = ()) -> Pat
 
 
 def combined(patches: Iterable[Patch]) -> Patch:
-    """Return the patches of several runs as one; of different changes of one file the first is used."""
+    """Return the patches of several runs as one; of different changes of one file, also by links, the first is used."""
     files: dict[str, FileChange] = {}
     changes: dict[Change, None] = {}
     notes: dict[str, None] = {}
     for patch in patches:
         for file in patch.files:
-            if files.setdefault(file.path, file).after != file.after:
+            if files.setdefault(os.path.realpath(file.path), file).after != file.after:
                 notes[f"{file.path}: several runs ask for different changes; those of the first are used"] = None
         changes |= dict.fromkeys(patch.changes)
         notes |= dict.fromkeys(patch.notes)
