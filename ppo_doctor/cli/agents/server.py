@@ -35,7 +35,7 @@ from ppo_doctor.cli.agents.schema import (
     ToLog,
     Watched,
 )
-from ppo_doctor.cli.agents.training import observe
+from ppo_doctor.cli.agents.training import end_all, observe
 from ppo_doctor.cli.agents.work import Workers
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.report.escape import prose
@@ -313,12 +313,19 @@ def serve(roots: Sequence[Path], port: int | None, *, allow_run: bool = False) -
     if port is None:
         if sys.stdin.isatty():
             sys.stderr.write("ppo-doctor: waiting for a client on stdin, which usually starts this; Ctrl-C ends it\n")
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a thread of the SDK waits for stdin, and would not be woken
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _end_at_once)
         server(roots, allow_run=allow_run).run("stdio")
         return
     _check_free(port)
     sys.stderr.write(f"ppo-doctor: serving at http://{HOST}:{port}/mcp; Ctrl-C ends it\n")
     server(roots).run("streamable-http", host=HOST, port=port)
+
+
+def _end_at_once(number: int, _: object) -> None:
+    """End the process on a signal without waiting for the thread of the SDK that reads stdin, which nothing wakes."""
+    end_all()
+    os._exit(128 + number)
 
 
 def _check_free(port: int) -> None:

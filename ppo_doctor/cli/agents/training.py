@@ -22,6 +22,8 @@ from ppo_doctor.model.opening import confined, contents, is_outside
 
 #: Seconds that a script may run.
 LONGEST = 300.0
+#: The processes of scripts that run now.
+_RUNNING: set[Process] = set()
 #: The suffix of the file of observations.
 SUFFIX = ".jsonl"
 
@@ -71,6 +73,7 @@ async def _ran(command: Sequence[str], folder: Path) -> bool:
     process = await open_process(
         command, cwd=folder, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
     )
+    _RUNNING.add(process)
     try:
         with move_on_after(LONGEST):
             await process.wait()
@@ -78,8 +81,15 @@ async def _ran(command: Sequence[str], folder: Path) -> bool:
         return False
     finally:
         _end(process)
+        _RUNNING.discard(process)
         with CancelScope(shield=True):
             await process.aclose()
+
+
+def end_all() -> None:
+    """Kill the scripts that run, because the server ends."""
+    for process in tuple(_RUNNING):
+        _end(process)
 
 
 def _end(process: Process) -> None:

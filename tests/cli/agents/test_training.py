@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,6 +21,7 @@ from ppo_doctor.cli.agents import training
 from ppo_doctor.cli.agents.server import server
 from tests.record.script.stage import Stage
 
+ROOT = Path(__file__).resolve().parents[3]
 STEPS = "import torch\nfor _ in range(99):\n    torch.step()\nopen('trained', 'w').write('to its end')\n"
 #: Writes the numbers of its process and of one that it starts, and goes on for a minute.
 SLOW = (
@@ -125,6 +130,33 @@ def test_a_call_that_is_cancelled_ends_the_script_and_what_it_started(agent, sta
 
     agent.run(cancelled)
     assert_ended(stage)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_ends_the_server_ends_the_script(stage, number):
+    stage.write("train.py", SLOW)
+    command = [sys.executable, "-m", "ppo_doctor", "mcp", "--root", str(stage.work), "--allow-run"]
+    hello = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    call = {"name": "run", "arguments": {"script": "train.py", "out": "seen.jsonl"}}
+    messages = [
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": call},
+    ]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, cwd=ROOT) as server:
+        try:
+            server.stdin.writelines(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
+            server.stdin.flush()
+            until = time.monotonic() + 30
+            while not (stage.work / "started").exists():
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            server.send_signal(number)
+            assert server.wait(10) == 128 + number
+            assert_ended(stage)
+        finally:
+            server.kill()
 
 
 def assert_ended(stage):
