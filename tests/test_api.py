@@ -260,3 +260,9 @@ def test_a_setting_that_the_trainer_does_not_have_is_an_error_that_names_it():
     with pytest.raises(ppo_doctor.DoctorError, match="n_epoch") as error:
         ppo_doctor.analyze(LOG, settings={"n_epoch": 4})
     assert error.value.code == 2 and "n_epochs" in error.value.hint
+
+
+def test_a_metric_that_is_not_used_is_named_with_the_reason():
+    with pytest.raises(ppo_doctor.DoctorError) as raised:
+        ppo_doctor.analyze({"approx_kl": [0.1] * 10})
+    assert "approx_kl" in raised.value.hint

@@ -44,7 +44,7 @@ ANY = {
     "__init__.py",
 }
 #: Lower it when modules are merged.
-MOST_MODULES = 301
+MOST_MODULES = 302
 
 
 def name_of(path: Path) -> str:

@@ -71,7 +71,7 @@ def demo(no_color: NoColor = False, debug: Debug = False) -> None:
     options = RenderOptions(color=False if no_color else None)
     for number, (_, run, diagnosis) in enumerate(judge_demo(debug=debug)):
         write(("\n" if number else "") + render(diagnosis, run, options), None)
-    write("\nOn your own run: ppo-doctor analyze LOG; what finding 1 rests on: ppo-doctor show LOG 1\n", None)
+    write("\nOn your own run: ppo-doctor analyze LOG\nWhat finding 1 rests on: ppo-doctor show LOG 1\n", None)
 
 
 @frozen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ppo_doctor.checks.rulepack import Pack
     from ppo_doctor.cli.output import Place
     from ppo_doctor.model.request import Request
+    from ppo_doctor.model.run import Run
     from ppo_doctor.runs.layouts import RunSource
 
 
@@ -116,6 +118,43 @@ def gather_runs(
     if not runs and len(missing) == 1:
         raise missing[0]
     return runs, missing
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The runs in some files and folders, and why others could not be read."""
+
+    runs: list[Run]
+    failed: list[DoctorError]
+
+    def name(self, run: Run) -> str:
+        """Return the name of a run: its path below the folder that all runs share, if there are several."""
+        from ppo_doctor.report.escape import plain
+
+        if len(self.runs) == 1:
+            return plain(run.id)
+        shared = os.path.commonprefix([each.id for each in self.runs])
+        return plain(run.id[shared.rfind("/") + 1 :])
+
+
+def read_runs(sources: Sequence[str], request: Request) -> Read:
+    """Return the runs that sources name; one that cannot be read does not hide the others.
+
+    Raises:
+        DoctorError: there is none that can be read, or a configuration is among several logs.
+    """
+    from ppo_doctor.diagnosis.analyze import runs_of
+
+    found, failed = gather_runs(sources)
+    runs: list[Run] = []
+    for source in found:
+        try:
+            runs += runs_of(source, request)
+        except DoctorError as error:
+            failed.append(error)
+    if not runs:
+        raise failed[0] if failed else DoctorError(f"{sources[0]}: no run is there")
+    return Read(runs, failed)
 
 
 def _fetched(urls: Sequence[str]) -> tuple[list[RunSource], list[DoctorError]]:

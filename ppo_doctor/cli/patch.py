@@ -83,8 +83,8 @@ def _check(file: FileChange) -> None:
     except (OSError, DoctorError):
         same, writable = False, True
     if not same:
-        hint = "ask for the patch again"
-        raise DoctorError(f"{path} has changed since it was read: nothing is written", hint=hint, code=ExitCode.USAGE)
+        hint = "it is left as it is; ask for the patch again"
+        raise DoctorError(f"{path} has changed since it was read", hint=hint, code=ExitCode.USAGE)
     if not writable:
         raise DoctorError(f"{path}: cannot write: permission denied", hint="nothing is written", code=ExitCode.USAGE)
 

@@ -18,8 +18,8 @@ from ppo_doctor.cli.options import (
     RuleFolders,
     Settings,
     Steps,
-    gather_runs,
     load_rules,
+    read_runs,
     refuse_inputs,
     request_of,
 )
@@ -79,16 +79,12 @@ def evidence(source: str, finding: str, request: Request, pack: Pack, samples: S
     Raises:
         DoctorError: there are several runs (exit code 2) or none, or no such finding.
     """
-    from ppo_doctor.diagnosis.analyze import diagnose, runs_of
+    from ppo_doctor.diagnosis.analyze import diagnose
     from ppo_doctor.diagnosis.evidence import show as evidence_of
 
-    sources, missing = gather_runs([source])
-    if missing:
-        raise missing[0]
-    runs = [run for one in sources for run in runs_of(one, request)]
-    if len(runs) != 1:
-        hint = (
-            "name the file of one: " + ", ".join(run.id for run in runs[:5]) if runs else "inspect says what was read"
-        )
-        raise DoctorError(f"{source} holds {len(runs)} runs, and evidence is of one", hint=hint, code=ExitCode.USAGE)
+    read = read_runs([source], request)
+    runs = read.runs
+    if (number := len(runs) + len(read.failed)) != 1:
+        hint = "name the file of one: " + ", ".join(run.id for run in runs[:5])
+        raise DoctorError(f"{source} holds {number} runs, and evidence is of one", hint=hint, code=ExitCode.USAGE)
     return evidence_of(finding, runs[0], diagnose(runs[0], pack, request), samples=samples)

@@ -142,17 +142,18 @@ def propose_spelling(run: Run, words: Iterable[tuple[Setting, str]] = ()) -> Pat
         draft.rename(setting, meant)
     for setting, word in words:
         draft.set_word(setting, word)
+    draft.remark_on_unknown_names()
     return draft.patch()
 
 
 def combined(patches: Iterable[Patch]) -> Patch:
-    """Return the patches of several runs as one; of different changes of one file the first is used."""
+    """Return the patches of several runs as one; of different changes of one file, also by links, the first is used."""
     files: dict[str, FileChange] = {}
     changes: dict[Change, None] = {}
     notes: dict[str, None] = {}
     for patch in patches:
         for file in patch.files:
-            if files.setdefault(file.path, file).after != file.after:
+            if files.setdefault(os.path.realpath(file.path), file).after != file.after:
                 notes[f"{file.path}: several runs ask for different changes; those of the first are used"] = None
         changes |= dict.fromkeys(patch.changes)
         notes |= dict.fromkeys(patch.notes)
@@ -322,6 +323,15 @@ class _Draft:
             if setting.how != "default" and any(end == tail and above == parent for above, _, end in native):
                 keys.append(setting.key)
         return keys
+
+    def remark_on_unknown_names(self) -> None:
+        """Remark on configurations whose spelling was not checked, because the trainer is not known."""
+        if self.profile.name != detection.CANONICAL:
+            return
+        for path in self.run.configs:
+            found = self._found(path)
+            if found is not None and configuration.spelled_as(found) is None:
+                self.notes.append(f"{path}: the trainer is not known, so spelling is not checked: add --framework NAME")
 
     def rename(self, setting: Setting, meant: str) -> None:
         """Add the correction of a misspelt key."""

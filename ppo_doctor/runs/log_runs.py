@@ -138,7 +138,7 @@ def _run(log: Log, request: Request, profile: Profile, near: Sequence[Beside]) -
     some = request.steps != (None, None)
     if not any(len(s) for s in series.values()) and (some or not log.died_of_numbers):
         what = "no record within the steps asked for" if some else "no metric that any rule knows"
-        raise DoctorError(f"{log.name}: {what}")
+        raise DoctorError(f"{log.name}: {what}", hint="; ".join(note.text for note in decided[:3]))
     return Run(
         id=log.name,
         framework=profile.name,

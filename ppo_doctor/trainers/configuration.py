@@ -230,7 +230,7 @@ def misspelt_settings(profile: Profile, origins: Sequence[Found], printed: Seque
     known = profile if profile.name != CANONICAL else None
     misspelt = _misspelt_in(printed, known, _given(known, origins)) if known is not None else {}
     for origin in files:
-        spelled = known or _spelled_as(origin)
+        spelled = known or spelled_as(origin)
         if spelled is not None:
             misspelt |= _misspelt_in([origin], spelled, _given(spelled, files))
     return misspelt
@@ -241,7 +241,7 @@ def _given(profile: Profile, origins: Sequence[Found]) -> frozenset[str]:
     return frozenset(name for name, setting in canonical_settings(profile, origins).items() if setting.how != "default")
 
 
-def _spelled_as(origin: Found) -> Profile | None:
+def spelled_as(origin: Found) -> Profile | None:
     """Return the framework whose names a file uses for its settings, None if it is unknown."""
     from ppo_doctor.trainers.detection import likeliest
 

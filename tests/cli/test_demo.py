@@ -16,6 +16,7 @@ def test_the_demo_prints_a_sick_and_a_sound_report(cli):
     assert told.code == 0
     verdicts = [line.split()[0] for line in told.out.splitlines() if line.endswith("progress.csv")]
     assert verdicts == ["UNHEALTHY", "HEALTHY"]
+    assert max(map(len, told.out.splitlines()[-3:])) <= 80
 
 
 def test_the_selftest_passes_and_says_what_it_tested(cli):

@@ -133,6 +133,28 @@ def test_check_config_fixes_the_spelling(cli, config):
     assert cli("check-config", config).code == 0
 
 
+@pytest.mark.parametrize(("options", "said"), [((), True), (("--framework", "sb3"), False)])
+def test_check_config_says_when_spelling_is_not_checked(cli, tmp_path, options, said):
+    config = tmp_path / "config.yaml"
+    config.write_text("learnig_rate: 0.001\nn_epochs: 4\nbatch_size: 64\n")
+    result = cli("check-config", config, "--fix", *options)
+    assert ("--framework" in result.err) is said
+    assert ("+learning_rate" in result.out) is not said
+
+
+def test_a_file_and_a_link_to_it_are_changed_once(cli, tmp_path, samples):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        shutil.copy(samples / "sick" / "lr-zero.sb3" / "progress.csv", tmp_path / name)
+    config = tmp_path / "a" / "config.yaml"
+    config.write_text("learning_rate: 0.0\nn_epochs: 4\n")
+    (tmp_path / "b" / "config.yaml").symlink_to(config)
+    result = cli("analyze", tmp_path / "a", tmp_path / "b", "--apply")
+    assert "changed since" not in result.err
+    assert config.read_text() == "learning_rate: 0.0003\nn_epochs: 4\n"
+    assert [path.name for path in config.parent.glob("*.bak*")] == ["config.yaml.bak"]
+
+
 def test_a_run_without_a_configuration_changes_nothing(cli, samples):
     result = cli("analyze", samples / "sick" / "clip-range-too-small.canonical", "--apply")
     assert result.code == 0

@@ -56,3 +56,13 @@ def test_an_input_is_never_replaced(cli, run, tmp_path):
     before = log.read_bytes()
     assert cli("show", tmp_path / "run", "1", "-o", log).code == 2
     assert log.read_bytes() == before
+
+
+def test_of_several_runs_one_has_to_be_named_even_if_some_cannot_be_read(cli, samples, tmp_path):
+    for name in ("a", "b"):
+        shutil.copytree(samples / "sick" / "lr-zero.canonical", tmp_path / name)
+    (tmp_path / "a" / "run.jsonl").write_text("")
+    result = cli("show", tmp_path, "1")
+    assert result.code == 2
+    assert "2 runs" in result.err
+    assert f"{tmp_path / 'b' / 'run.jsonl'}" in result.err

@@ -20,12 +20,20 @@ def mcp(
     http: Annotated[
         int | None, typer.Option(min=1, max=65535, metavar="PORT", help="Serve on 127.0.0.1:PORT/mcp, not on stdio.")
     ] = None,
+    allow_run: Annotated[
+        bool, typer.Option("--allow-run", help="Offer a tool that runs training scripts below the roots.")
+    ] = False,
 ) -> None:
     """Serve the diagnosis to agents over MCP, on stdin and stdout."""
     roots = [_folder(path) for path in root or ()]
     if http is not None and not roots:
         hint = "name what may be read: ppo-doctor mcp --http 8765 --root runs"
         raise DoctorError("--http needs --root, for any program here may connect", hint=hint, code=ExitCode.USAGE)
+    if http is not None and allow_run:
+        hint = "serve on stdin and stdout to run scripts"
+        raise DoctorError(
+            "--allow-run: not over HTTP, for any program here may connect", hint=hint, code=ExitCode.USAGE
+        )
     try:
         from ppo_doctor.cli.agents.server import serve
     except ImportError as error:
@@ -33,7 +41,7 @@ def mcp(
             raise
         hint = "pip install 'ppo-doctor[mcp]'"
         raise DoctorError(f"mcp needs the package {error.name}", hint=hint, code=ExitCode.USAGE) from error
-    serve(roots, http)
+    serve(roots, http, allow_run=allow_run)
 
 
 def _folder(path: Path) -> Path:

@@ -17,6 +17,7 @@ from ppo_doctor.cli.agents.schema import (
     DiagnosisAnswer,
     Explains,
     Found,
+    GoBack,
     OutcomeAnswer,
     Quotation,
     Step,
@@ -135,6 +136,10 @@ def short(name: str, run: Run, diagnosis: Diagnosis, most: Most) -> DiagnosisAns
         answer["because"] = f"{stopped(answer['because'])} The run died: {quotes.whole(summary.died)}"
     if diagnosis.first_step:
         answer["first_step"] = quotes.sentence(diagnosis.first_step)
+    if (held := diagnosis.checkpoint) is not None:
+        answer["go_back_to"] = GoBack(path=plain(held.path), step=held.step)
+        if held.reward is not None:
+            answer["go_back_to"]["reward"] = held.reward
     if summary.open:
         answer["open"] = [_question(each.question, each.metrics) for each in summary.open[: most.open]]
     counts = {"findings": len(listed) - most.findings, "causes": len(leaders) - most.causes}

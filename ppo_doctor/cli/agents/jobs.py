@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ppo_doctor.checks.rulepack import load_pack
 from ppo_doctor.cli.agents import answers
 from ppo_doctor.cli.agents.answers import Most
-from ppo_doctor.cli.agents.places import resolved, runs_at
+from ppo_doctor.cli.agents.places import resolved
 from ppo_doctor.cli.agents.schema import (
     DATA,
     Account,
@@ -31,6 +31,7 @@ from ppo_doctor.cli.agents.schema import (
     FleetRun,
     Found,
     Inspected,
+    Number,
     OtherRun,
     Page,
     PatchAnswer,
@@ -45,6 +46,7 @@ from ppo_doctor.cli.agents.schema import (
     Wanted,
     Watched,
 )
+from ppo_doctor.cli.options import read_runs
 from ppo_doctor.diagnosis.analyze import diagnose
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.request import Request
@@ -88,7 +90,7 @@ class _Asked:
         paths = [resolved(text, roots) for text in (source, config) if text is not None]
         self.request = Request(settings=dict(map(parse_setting, settings or ())), framework=framework)
         self.pack = load_pack()
-        self.read = runs_at(paths, self.request)
+        self.read = read_runs(list(map(str, paths)), self.request)
         self.runs = self.read.runs
         if run is not None:
             self.runs = [each for each in self.runs if run in (self.read.name(each), each.id)]
@@ -121,6 +123,8 @@ def _analysis(asked: _Asked, judged: Sequence[tuple[Run, Diagnosis]], most: Most
     if len(judged) > 1:
         answer["verdicts"] = dict(Counter(str(each.verdict) for _, each in judged))
         answer["others"] = [_other(asked.name(run), each) for run, each in judged[1 : most.others + 1]]
+        if left := len(judged) - 1 - len(answer["others"]):
+            answer["others_left_out"] = left
     if failed := asked.read.failed:
         answer["not_read"] = [prose(error.message, 120) for error in failed[:2]]
         if len(failed) > 2:
@@ -140,7 +144,8 @@ def _more(diagnosis: Diagnosis) -> list[str]:
     calls = [f"why(source, cause='{cause.id}')" for cause in diagnosis.causes if cause.leader][:2]
     findings = [name for problem in diagnosis.problems for name in problem.findings]
     calls += [f"evidence(source, finding='{name}')" for name in findings[:1]]
-    if any(not cause.benign and cause.confidence != "suspected" and cause.leader for cause in diagnosis.causes):
+    sure = (each for each in diagnosis.causes if each.leader and not each.benign and each.confidence != "suspected")
+    if any(cause.remedies and cause.remedies[0].then is not None for cause in sure):
         calls.append("propose_patch(source)")
     return calls if calls and diagnosis.verdict != "inconclusive" else [*calls, "what_to_log_next(source)"]
 
@@ -205,12 +210,12 @@ def compare(roots: Sequence[Path], a: str, b: str) -> ComparisonAnswer:
     for side, outcome in zip((found.a, found.b), found.outcomes, strict=True):
         entry = SideOf(run=plain(side.name), verdicts=list(map(str, side.verdicts)), causes=list(side.causes))
         if outcome is not None:
-            first, last, best = map(_finite, (outcome.first, outcome.last, outcome.best))
+            first, last, best = map(_number, (outcome.first, outcome.last, outcome.best))
             entry["reward"] = Reward(metric=outcome.metric, first=first, last=last, best=best)
         sides.append(entry)
     answer = ComparisonAnswer(different=found.different, sides=sides, diverged=[], settings=[])
     for divergence in (found.divergences or ())[:MOST_NAMES]:
-        a_since, b_since = _finite(divergence.a), _finite(divergence.b)
+        a_since, b_since = _number(divergence.a), _number(divergence.b)
         answer["diverged"].append(Diverged(metric=divergence.metric, from_step=divergence.step, a=a_since, b=b_since))
     for each in sorted(found.differences, key=lambda each: each not in why_)[:MOST_NAMES]:
         setting = SettingOf(key=plain(each.key), a=answers.value_of(each.a), b=answers.value_of(each.b))
@@ -223,8 +228,9 @@ def compare(roots: Sequence[Path], a: str, b: str) -> ComparisonAnswer:
     return answer
 
 
-def _finite(number: float) -> float | None:
-    return float(number) if math.isfinite(number) else None
+def _number(number: float) -> Number:
+    """Return a number for JSON, which has no NaN and no infinity: these are words."""
+    return float(number) if math.isfinite(number) else str(float(number))
 
 
 def inspect(roots: Sequence[Path], source: str, **options: Any) -> Inspected:  # noqa: ANN401
@@ -316,7 +322,7 @@ def _basis(rests: Rests, finding: Found) -> Basis:
 
 
 def _point(row: RecordOf) -> Point:
-    point = Point(step=row.step, values=[None if each is None else _finite(each) for each in row.values])
+    point = Point(step=row.step, values=[None if each is None else _number(each) for each in row.values])
     if row.mark:
         point["mark"] = row.mark
     if row.source.line is not None:
@@ -427,11 +433,11 @@ def _row(row: Mapping[str, Any]) -> FleetRun:
     return shown
 
 
-def watch(roots: Sequence[Path], source: str, cursor: str | None) -> Watched:
+def watch(roots: Sequence[Path], source: str, cursor: str | None, **options: Any) -> Watched:  # noqa: ANN401
     """Return what has happened to a run since a cursor; without one, what it is like now."""
     from ppo_doctor.cli.agents.cursor import Cursor, seen
 
-    asked = _Asked(roots, source)
+    asked = _Asked(roots, source, **options)
     run = asked.runs[-1]
     before = Cursor.read(cursor) if cursor else None
     now, monitor = seen(run, lambda each: diagnose(each, asked.pack, asked.request))
@@ -439,7 +445,8 @@ def watch(roots: Sequence[Path], source: str, cursor: str | None) -> Watched:
     quotes = answers.quotes_of(run, diagnosis) if diagnosis is not None else answers.Quotes(())
     events = [replace(event, text=quotes.sentence(event.text)) for event in now.events_since(before, monitor, run)]
     answer = Watched(
-        run=plain(run.id),
+        run=asked.name(run),
+        runs=len(asked.runs),
         updates=now.updates,
         new_updates=now.updates - (before.updates if before is not None else 0),
         verdict=now.verdict,

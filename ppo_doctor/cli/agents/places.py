@@ -1,23 +1,14 @@
-"""What an agent may name: files and folders below the allowed folders, and the runs in them."""
+"""What an agent may name: files and folders below the allowed folders."""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
-from ppo_doctor.cli.options import gather_runs
-from ppo_doctor.diagnosis.analyze import runs_of
 from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.opening import is_outside, plain_file
-from ppo_doctor.report.escape import plain
-
-if TYPE_CHECKING:
-    from ppo_doctor.model.request import Request
-    from ppo_doctor.model.run import Run
 
 
 def resolved(text: str, roots: Sequence[Path]) -> Path:
@@ -54,36 +45,3 @@ def _check(path: Path) -> None:
         plain_file(path).close()
     except OSError as error:
         raise DoctorError(f"{path} cannot be read: {error.strerror}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """The runs in some files and folders, and why others could not be read."""
-
-    runs: list[Run]
-    failed: list[DoctorError]
-
-    def name(self, run: Run) -> str:
-        """Return the name of a run: its path below the folder that all runs share, if there are several."""
-        if len(self.runs) == 1:
-            return plain(run.id)
-        shared = os.path.commonprefix([each.id for each in self.runs])
-        return plain(run.id[shared.rfind("/") + 1 :])
-
-
-def runs_at(paths: Sequence[Path], request: Request) -> Read:
-    """Return the runs in files and folders; one that cannot be read does not hide the others.
-
-    Raises:
-        DoctorError: there is none that can be read, or a configuration is among several logs.
-    """
-    found, failed = gather_runs([str(path) for path in paths])
-    runs: list[Run] = []
-    for source in found:
-        try:
-            runs += runs_of(source, request)
-        except DoctorError as error:
-            failed.append(error)
-    if not runs:
-        raise failed[0] if failed else DoctorError(f"{paths[0]}: no run is there")
-    return Read(runs, failed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from ppo_doctor.model.opening import confined
 
 #: Seconds that a call may take, worker processes at once, and calls that may wait for one.
 LONGEST, LEAST_WORKERS, MOST_WORKERS, MOST_WAITING = 120.0, 2, 4, 64
+#: Seconds after which a worker process ends itself.
+ALARM = 150
 #: The most bytes of a file that is read.
 MOST_BYTES = 512 << 20
 
@@ -31,6 +34,7 @@ def perform(name: str, roots: Sequence[Path], arguments: Mapping[str, Any]) -> A
     )  # numpy and more, which the server itself does not need
 
     try:
+        _end_after(ALARM)  # whatever becomes of the server, which ends this process earlier
         if name in MANUAL:
             return MANUAL[name](**arguments)
         prepare()
@@ -42,6 +46,14 @@ def perform(name: str, roots: Sequence[Path], arguments: Mapping[str, Any]) -> A
         raise DoctorError(f"{error.filename}: {error.strerror}", code=ExitCode.USAGE) from error
     except Exception as error:
         raise DoctorError(f"a bug of ours: {type(error).__name__}: {error}", code=ExitCode.BUG) from error
+    finally:
+        _end_after(0)
+
+
+def _end_after(seconds: int) -> None:
+    """Have the system end this process after some time, or with 0 never."""
+    if hasattr(signal, "alarm"):
+        signal.alarm(seconds)
 
 
 class Workers:
@@ -49,6 +61,7 @@ class Workers:
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.roots = tuple(roots)
+        self.training = CapacityLimiter(1)
         self._limit = CapacityLimiter(max(LEAST_WORKERS, min(MOST_WORKERS, processors())))
 
     @property

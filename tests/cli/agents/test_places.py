@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ppo_doctor.cli.agents.places import resolved, runs_at
+from ppo_doctor.cli.agents.places import resolved
+from ppo_doctor.cli.options import read_runs
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.opening import confined
 from ppo_doctor.model.request import Request
@@ -30,7 +31,7 @@ def root(tmp_path):
 
 def read(root: Path, text: str):
     with confined([root], MOST_BYTES):
-        return runs_at([resolved(text, [root.resolve()])], Request())
+        return read_runs([str(resolved(text, [root.resolve()]))], Request())
 
 
 def refused(root: Path, text: str) -> str:
