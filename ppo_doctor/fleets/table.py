@@ -123,7 +123,7 @@ class Table:
         return rows
 
     def _part_files(self) -> list[Path]:
-        return sorted(self._parts.glob("part-*.parquet")) if self._parts.is_dir() else []
+        return sorted(self._parts.glob(f"part-{'[0-9]' * 8}.parquet")) if self._parts.is_dir() else []
 
     def _batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         return (batch for _, batch in self._numbered(columns))
@@ -143,7 +143,10 @@ class Table:
         found: dict[str, str] = {}
         for path in self._files():
             with _opened(path) as file:
-                found |= orjson.loads((file.schema_arrow.metadata or {}).get(EMPTY, b"{}"))
+                held = orjson.loads((file.schema_arrow.metadata or {}).get(EMPTY, b"{}"))
+                if not isinstance(held, dict) or not all(isinstance(value, str) for value in held.values()):
+                    raise ValueError("what it says about units without a run cannot be understood")
+                found |= held
         return found
 
     def flush(self) -> None:

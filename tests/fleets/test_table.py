@@ -165,6 +165,26 @@ def test_a_table_with_a_column_twice_is_refused_and_one_in_another_order_is_not(
         Table(path).known()
 
 
+@pytest.mark.parametrize("head", [b"1", b"null", b'{"a": ["b"]}', b"\xff"])
+def test_a_table_whose_head_is_not_ours_is_refused(path, head):
+    from pyarrow import parquet
+
+    written(path)
+    parquet.write_table(parquet.read_table(path).replace_schema_metadata({tables.EMPTY: head}), path)
+    with pytest.raises(DoctorError, match="no table of a fleet"):
+        Table(path).empty()
+
+
+def test_a_file_of_another_name_among_the_parts_is_none(path):
+    (path.parent / "runs.parquet.parts").mkdir()
+    (path.parent / "runs.parquet.parts" / "part-abc.parquet").write_bytes(b"")
+    table = Table(path)
+    assert not table.has_parts
+    table.add([row("a")])
+    table.finish()
+    assert held(path) == [("a", "1", "judged")]
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
 def test_a_pipe_is_no_table(path):
     os.mkfifo(path)
