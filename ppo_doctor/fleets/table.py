@@ -16,6 +16,7 @@ import orjson
 from ppo_doctor.fleets.folders import owned
 from ppo_doctor.fleets.row import Row
 from ppo_doctor.model.errors import DoctorError, ExitCode
+from ppo_doctor.model.opening import plain_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,42 +123,30 @@ class Table:
         return rows
 
     def _part_files(self) -> list[Path]:
-        return sorted(self._parts.glob("part-*.parquet")) if self._parts.is_dir() else []
+        return sorted(self._parts.glob(f"part-{'[0-9]' * 8}.parquet")) if self._parts.is_dir() else []
 
     def _batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         return (batch for _, batch in self._numbered(columns))
 
     def _numbered(self, columns: Sequence[str] | None) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the batches of the file and then of the parts, in the order in which they were written."""
-        for number, file in enumerate(self._files()):
-            with self._as_ours():
+        for number, path in enumerate(self._files()):
+            with _opened(path) as file:
                 for batch in file.iter_batches(BATCH, columns=columns):
                     yield number, _typed(batch)
 
-    @contextmanager
-    def _as_ours(self) -> Iterator[None]:
-        """Say of a file that cannot be read that it is no table of a fleet."""
-        try:
-            yield
-        except (OSError, ValueError, NotImplementedError) as error:
-            hint = "name another file with --out"
-            text = f"{self.path} is no table of a fleet: {error}"
-            raise DoctorError(text, hint=hint, code=ExitCode.USAGE) from error
-
-    def _files(self) -> Iterator[ParquetFile]:
-        from pyarrow.parquet import ParquetFile
-
-        for path in ([self.path] if self.path.exists() else []) + self._part_files():
-            with self._as_ours(), ParquetFile(path) as file:
-                if not set(schema().names) <= set(file.schema_arrow.names):
-                    raise ValueError("columns of a fleet's table are missing")
-                yield file
+    def _files(self) -> list[Path]:
+        return ([self.path] if self.path.exists() else []) + self._part_files()
 
     def _known_as_empty(self) -> dict[str, str]:
         """Return the fingerprint of each unit without a run by its key in short, as the heads of the files have it."""
         found: dict[str, str] = {}
-        for file in self._files():
-            found |= orjson.loads((file.schema_arrow.metadata or {}).get(EMPTY, b"{}"))
+        for path in self._files():
+            with _opened(path) as file:
+                held = orjson.loads((file.schema_arrow.metadata or {}).get(EMPTY, b"{}"))
+                if not isinstance(held, dict) or not all(isinstance(value, str) for value in held.values()):
+                    raise ValueError("what it says about units without a run cannot be understood")
+                found |= held
         return found
 
     def flush(self) -> None:
@@ -183,6 +172,26 @@ class Table:
         unfinished.replace(path)
 
 
+@contextmanager
+def _opened(path: Path) -> Iterator[ParquetFile]:
+    """Open a file of the table; what fails while it is read is an error, too.
+
+    Raises:
+        DoctorError: it is no table of a fleet, or damaged (exit code 2).
+    """
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with plain_file(path) as stream, ParquetFile(stream) as file:
+            names = file.schema_arrow.names
+            if not set(schema().names) <= set(names) or len(names) > len(set(names)):
+                raise ValueError("columns of a fleet's table are missing or there twice")  # noqa: TRY301
+            yield file
+    except (OSError, ValueError, NotImplementedError) as error:
+        text = f"{path} is no table of a fleet, or damaged: {error}"
+        raise DoctorError(text, hint="name another file with --out", code=ExitCode.USAGE) from error
+
+
 def _of_file(batch: pa.RecordBatch, file: int, latest: Mapping[bytes, int]) -> pa.RecordBatch:
     """Return the rows of a batch whose units are in no later file."""
     return batch.filter(_arrow().array([latest[_short(key)] == file for key in batch["key"].to_pylist()]))
@@ -192,9 +201,12 @@ def _typed(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch with the types of our columns, which other programs may have written with similar ones.
 
     Raises:
-        ValueError, NotImplementedError: a column cannot be converted.
+        ValueError, NotImplementedError: a column is damaged or cannot be converted.
     """
-    ours = _arrow().schema([schema().field(name) for name in batch.schema.names if name in schema().names])
+    batch.validate(full=True)
+    ours = _arrow().schema([field for field in schema() if field.name in batch.schema.names])
+    if "key" in ours.names and batch["key"].null_count:
+        raise ValueError("rows without a key")
     if batch.schema.equals(ours):
         return batch
     return _arrow().Table.from_batches([batch.select(ours.names)]).cast(ours).combine_chunks().to_batches()[0]

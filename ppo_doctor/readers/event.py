@@ -215,12 +215,12 @@ def _whole(name: str, number: int) -> float:
 
 
 def _elements(data: bytes, start: int, stop: int) -> int:
-    """Return the number of values of a shape; no dimensions are one value."""
+    """Return the number of values of a shape, 2 for any number above 1; no dimensions are one value."""
     size = 1
     for a, b in _messages(data, start, stop, 2):
         for field, kind, _, _, number in fields(data, a, b):
             if field == 1 and kind == VARINT:
-                size *= max(0, signed(number))
+                size = min(size * max(0, signed(number)), 2)
     return size
 
 

@@ -166,13 +166,22 @@ def _plain(cell: Any, depth: int = 0) -> Any:  # noqa: ANN401 - a cell is anythi
         return {} if depth > DEEPEST else {str(key): _plain(value, depth + 1) for key, value in cell.items()}
     if isinstance(cell, list | tuple):
         return [_plain(value, depth + 1) for value in cell[:ROWS]] if depth <= DEEPEST else []
-    if isinstance(shape := getattr(cell, "shape", None), tuple) and hasattr(cell, "item"):
-        return _plain(cell.item(), DEEPEST) if math.prod(shape) == 1 else []
-    if isinstance(cell, Decimal):
-        return float(cell)
     kind = type(cell).__name__
-    if kind in ("NAType", "NaTType"):
+    if cell is np.ma.masked or kind in ("NAType", "NaTType"):
         return None
+    try:
+        return _value(cell, kind)
+    except Exception:  # noqa: BLE001 - its own code fails, as that of an array whose memory was given back: no value
+        return kind
+
+
+def _value(cell: Any, kind: str) -> Any:  # noqa: ANN401 - a cell is anything
+    """Return the value of a scalar of some library, the items of none of its arrays, and else the name of its type."""
+    if isinstance(cell, np.floating | Decimal):
+        return float(cell)
+    if isinstance(shape := getattr(cell, "shape", None), tuple) and hasattr(cell, "item"):
+        held = cell.item() if math.prod(shape) == 1 else []
+        return kind if type(held) is type(cell) else _plain(held, DEEPEST)
     return str(cell.isoformat()) if hasattr(cell, "isoformat") else kind
 
 

@@ -117,7 +117,7 @@ def rename_key(suffix: str, text: str, key: str, name: str) -> Edited:
     if suffix in SCRIPTS and not _is_argument(text, tail):
         raise NotEditableError(f"{tail} is the program's own name, which other files may use", line)
     renamed = {_renamed(path, tail, meant) if _ends(path, key) else path: v for path, v in before.leaves.items()}
-    for match in word.finditer(text, *_window(text, line, 1)):
+    for match in islice(word.finditer(text, *_window(text, line, 1)), MOST_TRIES):
         new = meant.replace("_", "-") if "-" in match[0] else meant
         changed = text[: match.start()] + new + text[match.end() :]
         after = _read_after(suffix, changed)

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ class UnreadableError(ValueError):
         self.line = line
 
 
+@lru_cache(maxsize=2)  # an edit reads the text before and after it several times
 def parse(suffix: str, text: str) -> Written:
     """Read the text of a configuration by the suffix of its file.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields
 
 import pytest
@@ -103,6 +104,92 @@ def test_a_row_that_failed_for_a_while_is_not_known_and_gives_way(path):
     table.finish()
     assert held(path) == [("b", "2", "failed"), ("a", "1", "judged")]
     assert Table(path).known() == {"1", "2"}
+
+
+def written(path):
+    table = Table(path)
+    table.add([row(str(i), settings={f"s{i}": "x" * i}) for i in range(50)])
+    table.finish()
+    return path.read_bytes()
+
+
+def test_a_table_that_is_damaged_anywhere_is_read_or_refused(path):
+    """Its head may be whole and a page behind it not."""
+    whole = written(path)
+    refused = 0
+    for at in range(4, len(whole), 97):
+        path.write_bytes(whole[:at] + bytes(16) + whole[at + 16 :])
+        try:
+            list(Table(path).rows())
+            Table(path).known()
+            Table(path).empty()
+        except DoctorError as error:
+            assert error.code == 2
+            refused += 1
+    assert refused > 10
+
+
+@pytest.mark.parametrize("kind", ["lists", "none", "no text"])
+def test_a_table_with_other_keys_is_refused(path, kind):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    written(path)
+    whole = parquet.read_table(path)
+    raw = pa.array([b"\xff"] * 50, pa.binary()).buffers()
+    keys = {
+        "lists": pa.array([["a"]] * 50),
+        "none": pa.nulls(50, pa.string()),
+        "no text": pa.StringArray.from_buffers(50, raw[1], raw[2]),
+    }
+    parquet.write_table(whole.set_column(0, "key", keys[kind]), path)
+    table = Table(path)
+    table.add([row("a")])
+    with pytest.raises(DoctorError) as refused:
+        table.finish()
+    assert refused.value.code == 2
+
+
+def test_a_table_with_a_column_twice_is_refused_and_one_in_another_order_is_not(path):
+    from pyarrow import parquet
+
+    written(path)
+    whole = parquet.read_table(path)
+    parquet.write_table(whole.select(whole.column_names[::-1]), path)
+    table = Table(path)
+    table.add([row("new")])
+    table.finish()
+    assert len(held(path)) == 51
+    parquet.write_table(whole.append_column("key", whole["key"]), path)
+    with pytest.raises(DoctorError, match="twice"):
+        Table(path).known()
+
+
+@pytest.mark.parametrize("head", [b"1", b"null", b'{"a": ["b"]}', b"\xff"])
+def test_a_table_whose_head_is_not_ours_is_refused(path, head):
+    from pyarrow import parquet
+
+    written(path)
+    parquet.write_table(parquet.read_table(path).replace_schema_metadata({tables.EMPTY: head}), path)
+    with pytest.raises(DoctorError, match="no table of a fleet"):
+        Table(path).empty()
+
+
+def test_a_file_of_another_name_among_the_parts_is_none(path):
+    (path.parent / "runs.parquet.parts").mkdir()
+    (path.parent / "runs.parquet.parts" / "part-abc.parquet").write_bytes(b"")
+    table = Table(path)
+    assert not table.has_parts
+    table.add([row("a")])
+    table.finish()
+    assert held(path) == [("a", "1", "judged")]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_pipe_is_no_table(path):
+    os.mkfifo(path)
+    with pytest.raises(DoctorError, match="pipe"):
+        Table(path).known()
 
 
 def test_nothing_new_leaves_the_file_alone(path):

@@ -184,7 +184,7 @@ def _settings() -> Iterator[Seed]:
 
 
 def _tensors() -> Iterator[Seed]:
-    fixtures = ROOT / "tests" / "tensors" / "fixtures"
+    fixtures = ROOT / "tests" / "runs" / "dumps" / "fixtures"
     for path in sorted(fixtures.glob("*.*")):
         if path.suffix in (".npz", ".pt", ".safetensors") and path.stat().st_size < LARGEST:
             yield Seed(path.suffix[1:], path.name, path.name, path.read_bytes())

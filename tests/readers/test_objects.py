@@ -7,6 +7,7 @@ import math
 import sys
 from collections import namedtuple
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from types import SimpleNamespace
 
 import numpy as np
@@ -382,6 +383,35 @@ def test_hostile_cells_are_bounded():
     twice.append(twice)
     hostile = loop(a=lambda _: endless, b=lambda _: twice, c=lambda _: "x" * 100_000, d=lambda _: 10**400)
     assert ppo_doctor.analyze(hostile).verdict == ppo_doctor.analyze(loop()).verdict
+
+
+class GivenBack:
+    """An array of another library, whose memory is no longer there."""
+
+    shape = ()
+
+    def item(self):
+        raise RuntimeError("the array was deleted")
+
+
+@pytest.mark.parametrize(
+    "cell", [GivenBack(), Decimal("sNaN"), np.clongdouble(1)], ids=lambda cell: type(cell).__name__
+)
+def test_a_cell_that_has_no_value_is_a_text(cell):
+    run = ppo_doctor.load_run(loop(entropy=lambda row: cell if row == 30 else 1.0))
+    assert any("entropy" in note.text for note in run.notes)
+    assert len(run.series["entropy"].values) == 39
+
+
+@pytest.mark.parametrize("kind", [np.longdouble, Decimal])
+def test_long_numbers_are_numbers(kind):
+    run = ppo_doctor.load_run(loop(entropy=lambda row: kind(row) / 4))
+    np.testing.assert_array_equal(run.series["entropy"].values, np.arange(40) / 4)
+
+
+def test_masked_cells_in_a_list_are_missing():
+    run = ppo_doctor.load_run(loop(entropy=lambda row: np.ma.masked if row % 2 else 1.0))
+    assert set(run.series["entropy"].values) == {1.0}
 
 
 def test_no_library_of_these_objects_is_imported_by_us():

@@ -44,6 +44,13 @@ def test_every_diagnosis_is_valid(name: str) -> None:
     VALIDATOR.validate(report(name))
 
 
+def test_a_run_that_learns_is_valid_although_its_log_shows_no_more() -> None:
+    """Its reward alone makes it healthy: no rule about the policy has to have been answered."""
+    sound = next(found for found in CASES.values() if found.verdict == "healthy")
+    coverage = replace(sound.coverage, movement=False, signal=False)
+    VALIDATOR.validate(strict(render(replace(sound, coverage=coverage), None, OPTIONS, "json")))
+
+
 def test_golden() -> None:
     check_golden("unhealthy.json", render(unhealthy(), None, OPTIONS, "json"))
 

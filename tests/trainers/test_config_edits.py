@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ppo_doctor.trainers import config_formats
 from ppo_doctor.trainers.config_edits import NotEditableError, add_setting, rename_key, replace_value
 
 SHELL = """LR=1e-6
@@ -147,3 +150,21 @@ def test_only_the_value_changes_whatever_surrounds_it(before, after, end):
     expected = end.join([*before, "lr: 0.5", *after]).replace("\r\n", "\n").replace("\n", end)
     edited = replace_value(".yaml", text, "lr", 0.5)
     assert (edited.text, edited.line) == (expected, at + 1)
+
+
+def test_a_name_that_is_there_thousands_of_times_takes_no_longer():
+    words = ", ".join(['"learnig_rate"'] * 3_000)
+    began = time.process_time()
+    with pytest.raises(NotEditableError, match="cannot be changed in place"):
+        rename_key(".json", f'{{"x": [{words}], "learnig_rate": 0.1}}', "learnig_rate", "learning_rate")
+    assert time.process_time() - began < 5
+
+
+def test_several_changes_of_a_long_text_read_each_text_once(monkeypatch):
+    text = "".join(f"k{i}: {i}\n" for i in range(50))
+    read = config_formats.read_yaml
+    seen = []
+    monkeypatch.setattr(config_formats, "read_yaml", lambda given: (seen.append(given), read(given))[1])
+    for i in range(5):
+        text = rename_key(".yaml", text, f"k{i}", f"m{i}").text
+    assert len(seen) == 6
