@@ -11,12 +11,8 @@ from ppo_doctor.checks.rulepack import load_pack
 from tests.watch_replay import measure, replay
 
 
-@pytest.mark.parametrize(
-    ("fault", "dialect", "updates"),
-    [("nan-inf", "sb3", 40), ("clip-range-too-small", "trl-grpo", 16)],
-)
-def test_a_fault_is_confirmed_within_20_updates_of_its_onset(fault, dialect, updates):
-    lag = measure(fault, dialect, load_pack(), severity=2, seed=3, updates=updates)
+def test_a_fault_is_confirmed_within_20_updates_of_its_onset():
+    lag = measure("clip-range-too-small", "trl-grpo", load_pack(), severity=2, seed=3, updates=16)
     assert lag.right
     assert 0 <= lag.updates <= 20
 
