@@ -9,7 +9,6 @@ import shutil
 import stat
 import subprocess
 import sys
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -216,39 +215,6 @@ def test_what_was_written_is_not_kept(cli, here, monkeypatch, places, further): 
         most[count] = max(alive) - alive[0]
     gc.unfreeze()
     assert most[7] == most[4] <= 4
-
-
-def test_processes_do_not_run_ahead(monkeypatch):
-    """What other processes have judged waits to be taken: a few runs for each of them, not all there are."""
-    from ppo_doctor.cli.judge import AHEAD, judge_runs
-    from ppo_doctor.diagnosis.attempt import Attempt
-    from ppo_doctor.runs.layouts import RunSource
-
-    submitted: list[str] = []
-
-    class Pool:
-        def __init__(self, *_arguments, **_options):
-            pass
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_error):
-            pass
-
-        def submit(self, _function, source):
-            submitted.append(source.log)
-            done = Future()
-            done.set_result(Attempt(judged=[(source.log, None)]))
-            return done
-
-    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", Pool)
-    logs = [f"{number}.csv" for number in range(100)]
-    taken: list[str] = []
-    for log, _ in judge_runs([RunSource(logs=(log,)) for log in logs], [], None, None, jobs=2):
-        taken.append(log)
-        assert len(submitted) <= len(taken) + 2 * AHEAD
-    assert taken == logs
 
 
 def test_json_lists_what_was_found_and_everything_on_demand(cli, validate):
