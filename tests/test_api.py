@@ -5,12 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 import shutil
-import subprocess
 import sys
 from collections import namedtuple
 from dataclasses import fields
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import ModuleType
 
@@ -178,66 +176,6 @@ def _there(name):
     except ImportError:
         return False
     return True
-
-
-# Types
-
-SCRIPT = """
-from pathlib import Path
-
-import numpy as np
-import pandas as pd
-
-import ppo_doctor
-from ppo_doctor import Diagnosis, DoctorError, Run
-from ppo_doctor.record import Recorder
-from ppo_doctor.testing import assert_healthy
-
-
-def judge(log: Path) -> Diagnosis:
-    columns = {"step": np.arange(3), "approx_kl": [0.1, 0.2, 0.3]}
-    records = [{"step": 1, "approx_kl": 0.1}]
-    for each in (str(log), log):
-        ppo_doctor.analyze(each)
-    ppo_doctor.analyze(columns, settings={"gamma": 0.9}, rules=[log], target_return=1)
-    ppo_doctor.analyze(records, aliases={"a": "approx_kl"})
-    ppo_doctor.analyze(pd.DataFrame(columns))
-    try:
-        run: Run = ppo_doctor.load_run(log, framework="sb3")
-    except DoctorError as error:
-        raise SystemExit(error.hint) from error
-    first: float = float(run.series["approx_kl"].values[0])
-    frame: pd.DataFrame = run.to_frame()
-    assert first and len(frame)
-    return assert_healthy(log)
-
-
-def show(diagnosis: Diagnosis) -> list[str]:
-    diagnosis.plot("approx_kl").savefig("x.png")
-    recorder = Recorder("run.jsonl")
-    recorder.close()
-    verdict: str = diagnosis.verdict
-    return [verdict, *(finding.rule for finding in diagnosis.findings), diagnosis.full_run.id]
-"""
-
-
-def mypy(folder, script):
-    pytest.importorskip("mypy")
-    try:
-        distribution("ppo-doctor")
-    except PackageNotFoundError:
-        pytest.skip("the package is not installed here")
-    (folder / "script.py").write_text(script, encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--ignore-missing-imports", "script.py"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
-
-
-def test_a_script_of_a_user_passes_mypy_strict_and_wrong_uses_do_not(tmp_path):
-    wrong = "\n\nppo_doctor.analyze(3)\nppo_doctor.analyze('x', setting={})\nppo_doctor.load_run('x').series = {}\n"
-    told = mypy(tmp_path, SCRIPT + wrong).splitlines()
-    line = len(SCRIPT.splitlines())
-    numbers = [int(found[1]) - line for text in told if (found := re.match(r"script.py:(\d+): error", text))]
-    assert len(numbers) == 3 and all(number > 0 for number in numbers), told
 
 
 # Parameters

@@ -56,11 +56,13 @@ def unsafe(character: str) -> bool:
 
 def _visible(text: str) -> str:
     """Return text with unsafe characters and excessive combining marks escaped."""
-    characters = set(text)  # each distinct character is looked up once, however long the text is
+    # Each distinct character is looked up once, however long the text is; what ASCII prints is safe.
+    characters = [character for character in set(text) if not " " <= character <= "~"]
     if combining := "".join(re.escape(character) for character in characters if category(character) in _MARKS):
         stacks = re.compile(f"([{combining}]{{{MOST_MARKS}}})([{combining}]+)")
         text = stacks.sub(lambda stack: stack[1] + "".join(map(_escape, stack[2])), text)
-    return text.translate({ord(character): _escape(character) for character in characters if unsafe(character)})
+    escapes = {ord(character): _escape(character) for character in characters if unsafe(character)}
+    return text.translate(escapes) if escapes else text
 
 
 def _escape(character: str) -> str:

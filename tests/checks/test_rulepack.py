@@ -186,16 +186,21 @@ def test_names_are_unique():
 # Rules
 
 
-@pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.stem)
-def test_a_file_of_a_rule(path):
+@pytest.mark.parametrize("rule", PACK.rules, ids=lambda rule: rule.name)
+def test_a_rule_reads_what_exists_and_its_file_is_whole(rule):
+    path = Path(rule.path)
     file = raw(path)
     assert file["name"] == path.stem
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", path.stem)
     assert "link" not in file, "the folder says it"
-    assert path.parent.name in LINKS
+    assert path.parent.name == rule.link
+    assert rule.link in LINKS
     assert_cases_of_every_answer(file["cases"])
     assert_documented(file["doc"])
     assert_thresholds_are_used_and_have_sources(file)
+    assert all(quantity in METRICS or quantity in STATISTICS for quantity in rule.needs)
+    assert rule.answers in (None, *QUESTIONS)
+    assert rule.title != rule.pass_title
 
 
 def assert_cases_of_every_answer(cases):
@@ -223,31 +228,11 @@ def assert_thresholds_are_used_and_have_sources(file):
         assert param["source"].strip(), name
 
 
-@pytest.mark.parametrize("rule", PACK.rules, ids=lambda rule: rule.name)
-def test_a_rule_reads_what_exists(rule):
-    assert all(quantity in METRICS or quantity in STATISTICS for quantity in rule.needs)
-    assert rule.link in LINKS
-    assert rule.answers in (None, *QUESTIONS)
-    assert rule.title != rule.pass_title
-
-
 def test_every_question_can_be_answered():
     assert {rule.answers for rule in PACK.rules} - {None} == set(QUESTIONS)
 
 
 # Causes
-
-
-@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
-def test_a_cause_weighs_rules_and_says_what_to_do(cause):
-    assert raw(Path(cause.path))["id"] == Path(cause.path).stem == cause.id
-    findings = [weight.finding for weight in cause.weights]
-    assert set(findings) <= RULE_NAMES
-    assert len(findings) == len(set(findings)), "a rule weighs twice"
-    assert all(weight.source.strip() for weight in cause.weights)
-    assert all(weight.fired or weight.clear for weight in cause.weights), "a weight of nothing"
-    assert any(remedy.framework is None for remedy in cause.remedies), "nothing to do for an unknown framework"
-    assert cause.link in LINKS
 
 
 @pytest.mark.parametrize("cause", [cause for cause in PACK.causes if cause.twins], ids=lambda cause: cause.id)
@@ -277,26 +262,21 @@ def test_links_and_complaints_are_the_closed_lists():
     ) == LINKS
 
 
-def table_of_causes():
+def test_causes_are_those_of_the_table():
     path = ROOT.parent / "shared" / "causes.csv"
     if not path.is_file():
         pytest.skip("the table of causes is not beside this checkout")
     with path.open(encoding="utf-8", newline="") as file:
-        return {row["id"]: row for row in csv.DictReader(file)}
-
-
-@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
-def test_a_cause_is_that_of_the_table(cause):
-    row = table_of_causes()[cause.id]
-    assert (cause.family, str(cause.severity), cause.prior) == (row["family"], row["severity"], PRIORS[row["prior"]])
-    assert cause.benign is (row["benign"] == "yes")
-
-
-def test_what_logs_cannot_show_is_in_the_table_and_in_no_rule():
+        table = {row["id"]: row for row in csv.DictReader(file)}
+    told = {c.id: (c.family, str(c.severity), c.prior, c.benign) for c in PACK.causes}
+    rows = {name: table[name] for name in told}
+    assert told == {
+        name: (row["family"], row["severity"], PRIORS[row["prior"]], row["benign"] == "yes")
+        for name, row in rows.items()
+    }
     unjudged = {cause.id for cause in PACK.unjudged}
-    assert unjudged <= table_of_causes().keys()
-    provable = {cause.id for cause in PACK.causes if not cause.never_proven}
-    assert unjudged & provable == set()
+    assert unjudged <= table.keys()
+    assert unjudged & {cause.id for cause in PACK.causes if not cause.never_proven} == set()
 
 
 # Cases
@@ -356,12 +336,17 @@ NEVER_LEADS: dict[str, str] = {
 }
 
 
-# Headings and names
-
-
 @pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
-def test_every_heading_is_there_and_says_something(cause):
+def test_a_cause_weighs_rules_says_what_to_do_and_names_what_exists(cause):
     file = raw(Path(cause.path))
+    assert file["id"] == Path(cause.path).stem == cause.id
+    findings = [weight.finding for weight in cause.weights]
+    assert set(findings) <= RULE_NAMES
+    assert len(findings) == len(set(findings)), "a rule weighs twice"
+    assert all(weight.source.strip() for weight in cause.weights)
+    assert all(weight.fired or weight.clear for weight in cause.weights), "a weight of nothing"
+    assert any(remedy.framework is None for remedy in cause.remedies), "nothing to do for an unknown framework"
+    assert cause.link in LINKS
     assert set(CAUSE_HEADINGS) <= file.keys()
     assert [name for name in CAUSE_HEADINGS if file[name] in ("", [])] == []
     prose_of = [file["title"], file["says"]]
@@ -370,16 +355,11 @@ def test_every_heading_is_there_and_says_something(cause):
     assert all(len(text.split()) > 1 or text.isidentifier() for text in prose_of), "a word is no advice"
     told = [tuple(sorted(remedy.items())) for remedy in file["remedy"]]
     assert len(set(told)) == len(told), "a remedy comes twice"
-
-
-@pytest.mark.parametrize("cause", PACK.causes, ids=lambda cause: cause.id)
-def test_every_name_in_it_exists(cause):
-    file = raw(Path(cause.path))
-    told = {word: file.get(word, []) for word in WORDS}
-    assert [name for names in told.values() for name in names if name not in RULE_NAMES] == []
-    assert [word for word, names in told.items() if len(set(names)) < len(names)] == []
-    assert set(told["usual"]) & set(told["sometimes"]) == set(), "a check is usual, or it is not"
-    assert set(told["proof"]) & set(told["excludes"]) == set()
+    named = {word: file.get(word, []) for word in WORDS}
+    assert [name for names in named.values() for name in names if name not in RULE_NAMES] == []
+    assert [word for word, names in named.items() if len(set(names)) < len(names)] == []
+    assert set(named["usual"]) & set(named["sometimes"]) == set(), "a check is usual, or it is not"
+    assert set(named["proof"]) & set(named["excludes"]) == set()
     assert "weight" not in file, "words, not numbers"
     assert set(file["complaints"]) <= {complaint.id for complaint in PACK.complaints}
     assert set(file.get("twins", [])) <= {other.id for other in PACK.causes} - {cause.id}

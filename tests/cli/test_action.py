@@ -38,7 +38,7 @@ def project(tmp_path):
     """Return a project with a run for each outcome."""
     for name, sample in {
         "sound": "healthy/healthy.sb3",
-        "sick": "sick/lr-zero.sb3",
+        "sick run": "sick/lr-zero.sb3",
         "short": "broken/three-records.canonical",
         "empty": "broken/empty.canonical",
     }.items():
@@ -49,7 +49,7 @@ def project(tmp_path):
 
 OUTCOMES = {
     0: {"runs": "runs/sound"},
-    1: {"runs": "runs/sick"},
+    1: {"runs": "runs/sick*", "fail-on": "critical"},
     2: {"runs": "runs/sound", "policy": "wrong.toml"},
     3: {"runs": "runs/empty"},
     4: {"runs": "runs/short"},
@@ -71,15 +71,17 @@ def test_every_exit_code_of_the_judging_step(project, code):
     assert "Traceback" not in done.stdout + done.stderr
     if code in (0, 1, 4):
         assert {path.name for path in (project / "ppo-doctor").iterdir()} == REPORTS
+        assert (project / "github_step_summary").stat().st_size
+        assert ("::error file=" in done.stdout) == (code == 1)
     if code in (2, 3):  # whoever reads the report rather than the job's colour finds out, too
         assert json.loads((project / "ppo-doctor" / "report.json").read_text())["error"]["code"] == code
         assert "::error" in done.stdout
 
 
 @bash
-@pytest.mark.parametrize(("runs", "code"), [("short sick", 1), ("sound nope", 3)])
+@pytest.mark.parametrize(("runs", "code"), [(("short", "sick*"), 1), (("sound", "nope"), 3)])
 def test_of_several_runs_the_worst_counts(project, runs, code):
-    done, output = judge(project, runs="\n".join(f"runs/{name}" for name in runs.split()))
+    done, output = judge(project, runs="\n".join(f"runs/{name}" for name in runs))
     assert (done.returncode, output["exit-code"]) == (code, str(code)), done.stdout + done.stderr
 
 

@@ -366,8 +366,10 @@ def test_advantages_that_reach_the_loss_are_not_called_zero(tmp_path, watched):
     assert "established" not in leaders.values()
 
 
-@pytest.mark.parametrize("watched", [True, False])
-@pytest.mark.parametrize("how", [{"learning_rate": 0.0}, {"lr": 0}, {"config": {"learning_rate": 0.0}}], ids=str)
+@pytest.mark.parametrize(
+    ("watched", "how"),
+    [(True, {"learning_rate": 0.0}), (False, {"lr": 0}), (False, {"config": {"learning_rate": 0.0}})],
+)
 def test_a_learning_rate_of_zero_that_is_told_is_the_cause(tmp_path, watched, how):
     """Whether weights are given or not: without them, and without the rate, a log shows only that nothing moves."""
     train(tmp_path / "run.jsonl", 0.0, watched=watched, updates=25, **how)

@@ -184,7 +184,7 @@ def test_a_native_setting_is_not_taken_for_another(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PROFILES))
-def test_no_key_stands_for_two_metrics_by_accident(name: str) -> None:
+def test_no_key_stands_for_two_metrics_by_accident_and_all_are_kept(name: str) -> None:
     meant_twice = {
         "env_steps",
         "iteration",
@@ -198,6 +198,11 @@ def test_no_key_stands_for_two_metrics_by_accident(name: str) -> None:
         for key in metric.keys:
             owners.setdefault(key, set()).add(metric.name)
     assert not {key: held for key, held in owners.items() if len(held - meant_twice) > 1}
+    profile = PROFILES[name]
+    named = {key for metric in profile.metrics.values() for key in metric.keys}
+    named |= {key for keys in profile.axis.values() for key in keys}
+    plain = frozenset(key.replace("*", "x") for key in named)
+    assert detection.meaningful(plain | {"extra/number_1"}) == plain
 
 
 def test_canonical_names_stand_for_themselves() -> None:
@@ -281,15 +286,6 @@ def test_gradient_norms_after_clipping_are_marked() -> None:
 
 def test_value_losses_keep_their_factors() -> None:
     assert all(p.metrics["value_loss"].scale == 1.0 for p in PROFILES.values() if "value_loss" in p.metrics)
-
-
-@pytest.mark.parametrize("name", sorted(PROFILES))
-def test_whatever_a_framework_maps_is_kept(name: str) -> None:
-    profile = PROFILES[name]
-    named = {key for metric in profile.metrics.values() for key in metric.keys}
-    named |= {key for keys in profile.axis.values() for key in keys}
-    plain = frozenset(key.replace("*", "x") for key in named)
-    assert detection.meaningful(plain | {"extra/number_1"}) == plain
 
 
 def test_no_path_of_a_machine_is_shipped() -> None:

@@ -309,11 +309,13 @@ with open(path, "ab", buffering=0) as file:
 """
 
 
-@pytest.mark.parametrize(("fault", "tells"), [("nan-inf", True), ("healthy", False)])
-def test_a_thousand_records_per_second_are_followed(tmp_path, fault, tells):
-    sizes = {"num_envs": 4, "num_steps": 16, "epochs": 2, "num_minibatches": 2} if tells else {}
-    record = run(fault, seed=3, severity=2, updates=400 if tells else 60, dialect="canonical", **sizes)
-    text = write(record, "canonical", tmp_path / "whole").read_text()
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_thousand_records_per_second_are_followed(tmp_path, samples, tells):
+    text = samples.joinpath(*SOUND).read_text()
+    if tells:
+        sizes = {"num_envs": 4, "num_steps": 16, "epochs": 2, "num_minibatches": 2}
+        record = run("nan-inf", seed=3, severity=2, updates=400, dialect="canonical", **sizes)
+        text = write(record, "canonical", tmp_path / "whole").read_text()
     path = tmp_path / "run.jsonl"
     with watcher(path) as watched:
         watched.until("waiting")

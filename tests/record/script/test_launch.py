@@ -22,25 +22,77 @@ from .stage import LONGEST
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and terminals of POSIX")
 
+#: What scripts do that go on → their text, functions of one script.
+GOES_ON = """
+import atexit, multiprocessing, os, pickle, signal, subprocess, sys, threading, warnings
+from concurrent.futures import ProcessPoolExecutor
+
+class Policy: pass
+
+class Task:
+    def __init__(self, number): self.number = number
+
+def work(queue, task):
+    torch.step()
+    queue.put((task.number, __name__, sys.argv))
+
+def forked():
+    torch.step(); print("child", flush=True); raise SystemExit(4)
+
+def double(number): return 2 * number
+
+def fail(): raise RuntimeError("in a thread")
+
+def names():
+    print(sys.argv, sys.orig_argv[1:], __name__, __file__, __spec__, sys.path, os.getcwd(), sys.executable)
+    print(sys.flags, sys.warnoptions, len(sys.meta_path), vars(torch.__loader__).keys())
+    print(pickle.dumps(Policy()), Policy.__module__)
+
+def process():
+    print([signal.getsignal(number) for number in sorted(signal.valid_signals())])
+    print(signal.pthread_sigmask(signal.SIG_BLOCK, []), sorted(os.listdir("/dev/fd")))
+    print(os.getpgrp() == os.getpgid(os.getppid()), os.getpriority(os.PRIO_PROCESS, 0))
+
+def streams():
+    print(sys.stdin.readline(), sys.stdin.isatty(), input(), flush=True)
+    sys.stdout.buffer.write(bytes(range(10, 120)))
+    warnings.warn("old"); warnings.warn("older", DeprecationWarning)
+
+def signals():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        print("saved")
+    signal.signal(signal.SIGTERM, lambda *_: print("saved"))
+    os.kill(os.getpid(), signal.SIGTERM)
+    print(signal.getsignal(signal.SIGTERM).__name__, flush=True)
+
+def children():
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=work, args=(queue, Task(3)))
+    child.start(); print(queue.get()); child.join(); print(child.exitcode, flush=True)
+    child = multiprocessing.get_context("fork").Process(target=forked)
+    child.start(); child.join(); print(child.exitcode, flush=True)
+    with ProcessPoolExecutor(2) as pool: print(list(pool.map(double, range(4))))
+
+def threads():
+    for function in (lambda: print(threading.current_thread().name, threading.active_count()), fail):
+        thread = threading.Thread(target=function, name="w"); thread.start(); thread.join()
+
+def neighbours():
+    from neighbour import NAME; import folder.inner; print(NAME, folder.inner.__file__, flush=True)
+    os.chdir("folder")
+    print(subprocess.run([sys.executable, "-c", "import inner, torch; torch.step(); print(inner)"]).returncode)
+
+if __name__ == "__main__":
+    atexit.register(print, "last"); atexit.register(lambda: torch.step())
+    for function in (names, process, streams, signals, children, threads, neighbours):
+        function()
+"""
 #: What each script does → its text, after `import torch` and a step of its optimizer.
 SCRIPTS = {
-    "names": """
-        import os, sys
-        print(sys.argv, sys.orig_argv[1:], __name__, __file__, __spec__, sys.path, os.getcwd(), sys.executable)
-        print(sys.flags, sys.warnoptions, len(sys.meta_path), vars(torch.__loader__).keys())
-        """,
-    "process": """
-        import os, signal
-        print([signal.getsignal(number) for number in sorted(signal.valid_signals())])
-        print(signal.pthread_sigmask(signal.SIG_BLOCK, []), sorted(os.listdir("/dev/fd")))
-        print(os.getpgrp() == os.getpgid(os.getppid()), os.getpriority(os.PRIO_PROCESS, 0))
-        """,
-    "main": """
-        import pickle
-        class Policy: pass
-        if __name__ == "__main__":
-            print(pickle.dumps(Policy()), Policy.__module__)
-        """,
+    "goes on": GOES_ON,
     "exit code": "raise SystemExit(7)",
     "exit text": "raise SystemExit('no environment')",
     "os._exit": "import os, sys; print('unflushed'); sys.stdout.flush(); os._exit(5)",
@@ -55,72 +107,16 @@ SCRIPTS = {
     "exception in a step": "torch.steps.append(lambda: 1 / 0); torch.step()",
     "syntax error of a neighbour": "import broken",
     "interrupt": "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('not reached')",
-    "interrupt caught": """
-        import os, signal
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-        except KeyboardInterrupt:
-            print("saved")
-        """,
     "terminated": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
     "killed": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
-    "handler": """
-        import os, signal
-        signal.signal(signal.SIGTERM, lambda *_: print("saved"))
-        os.kill(os.getpid(), signal.SIGTERM)
-        print(signal.getsignal(signal.SIGTERM).__name__)
-        """,
-    "spawn": """
-        import multiprocessing, sys
-        class Task:
-            def __init__(self, number): self.number = number
-        def work(queue, task):
-            torch.step()
-            queue.put((task.number, __name__, sys.argv))
-        if __name__ == "__main__":
-            context = multiprocessing.get_context("spawn")
-            queue = context.Queue()
-            child = context.Process(target=work, args=(queue, Task(3)))
-            child.start(); print(queue.get()); child.join(); print(child.exitcode)
-        """,
     "fork": """
-        import multiprocessing, os
-        def work():
-            torch.step(); print("child", flush=True); raise SystemExit(4)
-        child = multiprocessing.get_context("fork").Process(target=work)
-        child.start(); child.join(); print(child.exitcode)
+        import os
         number = os.fork()
         if number == 0:
             raise SystemExit(6)
         print(os.waitpid(number, 0)[1])
         """,
-    "pool": """
-        from concurrent.futures import ProcessPoolExecutor
-        def double(number): return 2 * number
-        if __name__ == "__main__":
-            with ProcessPoolExecutor(2) as pool: print(list(pool.map(double, range(4))))
-        """,
-    "threads": """
-        import threading
-        def fail(): raise RuntimeError("in a thread")
-        def work(): print(threading.current_thread().name, threading.active_count())
-        for function in (work, fail):
-            thread = threading.Thread(target=function, name="w"); thread.start(); thread.join()
-        """,
-    "stdin": "import sys; print(sys.stdin.readline(), sys.stdin.isatty(), input())",
-    "neighbours": "from neighbour import NAME; import folder.inner; print(NAME, folder.inner.__file__)",
-    "chdir": """
-        import os, subprocess, sys
-        os.chdir("folder")
-        print(subprocess.run([sys.executable, "-c", "import inner, torch; torch.step(); print(inner)"]).returncode)
-        """,
-    "atexit": """
-        import atexit
-        atexit.register(print, "last"); atexit.register(lambda: torch.step()); print("first")
-        """,
-    "warning": "import warnings; warnings.warn('old'); warnings.warn('older', DeprecationWarning)",
     "closed streams": "import sys, os; sys.stderr.write('half'); os.close(2); os.close(1)",
-    "bytes": "import sys; sys.stdout.buffer.write(bytes(range(10, 120)))",
     "import without torch": "import sys; print(sorted(sys.modules.keys() & {'numpy', 'json', 'typing'}))",
 }
 NO_TORCH = {"import without torch"}
@@ -237,11 +233,11 @@ def waiting(stage, text=WAITING, **more):
     return process
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP"])
-def test_a_signal_reaches_the_script_once(stage, name):
+def test_a_signal_reaches_the_script_once(stage):
     process = waiting(stage)
-    process.send_signal(getattr(signal, name))
-    assert process.stdout.readline() == f"{name}\n"
+    for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP"):
+        process.send_signal(getattr(signal, name))
+        assert process.stdout.readline() == f"{name}\n"
     out, err = process.communicate("go\n", timeout=LONGEST)
     assert (process.returncode, out) == (9, "end\n")
     assert "learning rate" in err
