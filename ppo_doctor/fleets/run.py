@@ -128,7 +128,7 @@ def _below(place: str, named: dict[str, str], done: Progress) -> Iterator[Unit]:
     """Yield the units below a folder, and take their files out of those that are named one by one."""
     walker = Walker(MOST_FOLDERS, MOST_FOLDERS)
     for source in sources_below(Path(place), walker):
-        for path in (*source.logs, *source.perhaps, *source.config) if named else ():
+        for path in map(str, (*source.logs, *source.perhaps, *source.config)) if named else ():
             named.pop(os.path.abspath(path), None)  # noqa: PTH100
         yield unit_of(source)
     done.skipped += walker.skipped

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ class Judge:
         except ReportError as error:
             return [failed(unit, error.message, again=True)]
         except Exception as error:  # noqa: BLE001 - one unit must not stop the others; the row says it
+            if self.request.debug:
+                traceback.print_exc()
             return [failed(unit, f"a bug of ours: {type(error).__name__}: {error}")]
 
 

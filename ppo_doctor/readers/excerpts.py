@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.frozen import frozen
+from ppo_doctor.model.opening import is_url
 from ppo_doctor.readers.source import Source
 from ppo_doctor.trainers.configuration import REDACTED, redact, redact_text
 
@@ -41,6 +42,8 @@ def excerpt(place: SourceRef, sources: tuple[SourceSummary, ...], *, before: int
         return Excerpt(because="This number belongs to no line of the log.")
     if place.path in ("-", "<stdin>"):
         return Excerpt(because="The log came from stdin, which cannot be read twice; what was read from this line:")
+    if is_url(place.path):
+        return Excerpt(because="What was fetched from the URL was not kept; what was read from this line:")
     if container is not None and container not in TEXT:
         return Excerpt(because=f"{container} is a binary container; what was read from this record:")
     try:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ppo_doctor.model.errors import DoctorError
 from ppo_doctor.model.frozen import frozen
-from ppo_doctor.model.opening import contents
+from ppo_doctor.model.opening import contents, is_url
 from ppo_doctor.report.phrases import remedy_says, short
 from ppo_doctor.trainers import configuration, detection
 from ppo_doctor.trainers.config_edits import (
@@ -397,6 +397,8 @@ class _Draft:
 
 
 def _opened(path: str) -> _File:
+    if is_url(path):
+        raise NotEditableError("it is behind a URL, where nothing is written")
     try:
         data = contents(Path(path), LARGEST)
         text = data.decode("utf-8")

@@ -86,3 +86,16 @@ def test_a_bug_is_in_the_row(tmp_path, monkeypatch):
     monkeypatch.setattr(work, "judge_unit", broken)
     (row,) = judge()(units(tmp_path)[0])
     assert (row.status, row.error) == ("failed", "a bug of ours: KeyError: 'x'")
+
+
+def test_the_traceback_of_a_bug_is_printed_where_it_is_asked_for(tmp_path, monkeypatch, capsys):
+    def broken(*_):
+        raise RuntimeError("planted")
+
+    write(tmp_path, {"a/progress.csv": as_csv(sb3_rows())})
+    monkeypatch.setattr("ppo_doctor.diagnosis.attempt.read_source", broken)
+    (unit,) = units(tmp_path)
+    assert "planted" in Judge(Request(), load_pack())(unit)[0].error
+    assert capsys.readouterr().err == ""
+    assert "planted" in Judge(Request(debug=True), load_pack())(unit)[0].error
+    assert "Traceback" in capsys.readouterr().err

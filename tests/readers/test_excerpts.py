@@ -67,3 +67,7 @@ def test_a_line_of_megabytes_is_cut(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text('{"step": 1, "text": "' + "x" * 3_000_000 + '"}\n', encoding="utf-8")
     assert len(around(path, 1).lines[0][1]) < 100_000
+
+
+def test_of_a_file_behind_a_url_it_is_not_said_that_it_is_missing():
+    assert "URL" in around("s3://bucket/run.jsonl", 3).because

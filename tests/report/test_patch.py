@@ -414,3 +414,10 @@ def test_misspelt_keys_are_corrected(tmp_path):
     path.write_text(text)
     patch = propose_spelling(load_run(path))
     assert patch.files[0].after.decode() == text.replace("learnig", "learning")
+
+
+def test_a_configuration_behind_a_url_is_left_and_the_reason_is_said():
+    from ppo_doctor.report.patch import NotEditableError, _opened
+
+    with pytest.raises(NotEditableError, match="behind a URL"):
+        _opened("s3://bucket/run/config.json")
