@@ -260,3 +260,10 @@ def test_a_setting_that_the_trainer_does_not_have_is_an_error_that_names_it():
     with pytest.raises(ppo_doctor.DoctorError, match="n_epoch") as error:
         ppo_doctor.analyze(LOG, settings={"n_epoch": 4})
     assert error.value.code == 2 and "n_epochs" in error.value.hint
+
+
+@pytest.mark.parametrize("path", ["", "x" * 5_000, "a\0b", "no-such.csv"], ids=["empty", "long", "NUL", "missing"])
+def test_a_path_that_cannot_be_read_is_an_error_for_people(path):
+    with pytest.raises(ppo_doctor.DoctorError) as refused:
+        ppo_doctor.analyze(path)
+    assert refused.value.code == 3
