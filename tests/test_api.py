@@ -204,3 +204,10 @@ def test_a_metric_that_is_not_used_is_named_with_the_reason():
     with pytest.raises(ppo_doctor.DoctorError) as raised:
         ppo_doctor.analyze({"approx_kl": [0.1] * 10})
     assert "approx_kl" in raised.value.hint
+
+
+@pytest.mark.parametrize("path", ["", "x" * 5_000, "a\0b", "no-such.csv"], ids=["empty", "long", "NUL", "missing"])
+def test_a_path_that_cannot_be_read_is_an_error_for_people(path):
+    with pytest.raises(ppo_doctor.DoctorError) as refused:
+        ppo_doctor.analyze(path)
+    assert refused.value.code == 3

@@ -91,7 +91,13 @@ def read_run(source: object, request: Request) -> Run:
         DoctorError: as `read_runs`; also when there are several runs, or no such object can be read (exit code 2).
     """
     if isinstance(source, str | Path):
-        return only_of(str(source), read_runs(str(source), request), "ppo-doctor analyze judges each")
+        if not str(source):  # the working directory would be read
+            raise DoctorError("the path of the log is empty", hint="name a log or a run folder")
+        try:
+            runs = read_runs(str(source), request)
+        except OSError as error:
+            raise DoctorError(f"{source} cannot be read: {error.strerror}", hint="check the path") from error
+        return only_of(str(source), runs, "ppo-doctor analyze judges each")
     from ppo_doctor.readers.objects import find
 
     held = find(source)

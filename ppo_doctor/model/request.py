@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from ppo_doctor.model.errors import DoctorError, ExitCode
 from ppo_doctor.model.frozen import frozen
 
 if TYPE_CHECKING:
@@ -33,3 +35,13 @@ class Request:
     #: the reward that the user calls good
     target_return: float | None = None
     debug: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a reward that is no number, or that no run reaches.
+
+        Raises:
+            DoctorError: the reward to reach is NaN or infinite (exit code 2).
+        """
+        if self.target_return is not None and not math.isfinite(self.target_return):
+            text = f"the return to reach is {self.target_return}"
+            raise DoctorError(text, hint="give a finite number", code=ExitCode.USAGE)

@@ -135,7 +135,11 @@ def check_ratio(n, o, a, got):
     d = n - o
     r = np.exp(d)
     moderate = std(r) < ROOT
-    known = {"ess": statistics.SMALLEST_SQUARED < mean(r) < ROOT and moderate, "gain": moderate}
+    known = {
+        "ess": statistics.SMALLEST_SQUARED < mean(r) < ROOT and moderate,
+        "gain": moderate,
+        "advantage_corr": not any(0 < np.ptp(column) < statistics.SMALLEST_SQUARED for column in (d, a)),
+    }
     for name, reference in RATIO.items():
         if known.get(name, True):
             plain, scale = reference(n, o, a)
