@@ -32,7 +32,7 @@ def agree(ours, plain, scale=0.0):
     if math.isnan(plain):
         return math.isnan(ours)
     if 0 < abs(plain) < 1 / ROOT:
-        return abs(ours) < 1 / ROOT
+        return abs(ours) < 1 / ROOT + 1e-13 * float(scale)
     if abs(plain) > ROOT or scale > ROOT:
         return not math.isfinite(ours) or abs(ours - plain) <= 1e-9 * abs(plain) or scale > ROOT
     return abs(ours - plain) <= 1e-9 * abs(plain) + 1e-13 * float(scale)

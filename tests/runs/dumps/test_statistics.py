@@ -53,6 +53,7 @@ _values = st.floats(-1e4, 0) | st.sampled_from([0.0, -1.0, -1e4, -math.inf, math
 @given(st.lists(st.tuples(_values, _values, st.floats(-50, 50) | st.just(0.0), st.booleans()), max_size=40))
 @example([(-362.0, 0.0, 0.0, True), (-364.0, 0.0, 0.0, True)])
 @example([(0.0, 0.0, 0.0, True), (0.0, -1.0, 2.2250738585e-313, True)])
+@example([(0.0, 0.0, 0.0, True), (0.0, 0.0, 0.75, True), (0.0, -1.0, 2.2250738585e-313, True)])
 def test_agrees_on_extreme_inputs(rows):
     columns = [np.array(column) for column in zip(*rows, strict=True)] or [np.empty(0)] * 4
     check(*columns[:3], mask=columns[3])
