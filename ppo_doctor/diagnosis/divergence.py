@@ -83,6 +83,7 @@ class Divergence:
     expected: bool = False
 
 
+@np.errstate(all="ignore")  # numbers of broken logs overflow
 def divergences(
     a: Sequence[Run], b: Sequence[Run], expected: Collection[str] = (), exact: Collection[str] = ()
 ) -> tuple[Divergence, ...]:

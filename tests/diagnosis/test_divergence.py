@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+import ppo_doctor
 from ppo_doctor.checks.cases import case_run
 from ppo_doctor.diagnosis.divergence import Divergence, divergences, first_apart, other_level
 from ppo_doctor.report.compare import Difference, Side, differences, explanations
@@ -48,6 +49,15 @@ def test_numbers_that_break_part():
     broken = np.ones((1, 20))
     broken[:, 8:] = np.nan
     assert first_apart(np.ones((1, 20)), broken) == 8
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_whose_squares_overflow_are_compared_without_a_warning():
+    def run(size):
+        values = (1 + np.sin(np.arange(40))) * size
+        return ppo_doctor.load_run({"step": range(1, 41), "approx_kl": values, "entropy": np.linspace(1, 0.5, 40)})
+
+    divergences([run(1e200)], [run(1e-2)])
 
 
 def side(**config):
