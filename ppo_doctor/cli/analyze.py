@@ -257,7 +257,7 @@ def gate(
     no_color: NoColor = False,
     debug: Debug = False,
 ) -> None:
-    """Judge training runs for CI, by a policy and a baseline; exit with 1 for what the policy forbids."""
+    """Judge training runs for CI: exit with 1 for what a policy or a baseline forbids."""
     from ppo_doctor.cli.fleet_gate import fleet_table_of, gate_fleet, refuse_budgets, refuse_given
     from ppo_doctor.cli.gate import policy_for, run_gate
     from ppo_doctor.report import RenderOptions

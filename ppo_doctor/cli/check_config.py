@@ -32,7 +32,7 @@ def check_config(
     fix: Annotated[bool, typer.Option("--fix", help="Print the correction of misspelt keys as a diff.")] = False,
     apply: Apply = False,
 ) -> None:
-    """Check training configurations before a run, by the rules that need no log; for pre-commit."""
+    """Check training configurations before a run, by the rules that need no log."""
     from ppo_doctor.checks.rulepack import load_pack
     from ppo_doctor.report.escape import prose
 

@@ -53,7 +53,7 @@ def compare(
     no_color: NoColor = False,
     debug: Debug = False,
 ) -> None:
-    """Put two runs side by side: reward, which metrics part and when, settings that differ, and what is wrong."""
+    """Put two runs side by side: reward, metrics that part and when, settings that differ."""
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report import comparison as renderers
 

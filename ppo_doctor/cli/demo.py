@@ -86,7 +86,7 @@ class Part:
 
 @app.command()
 def selftest(debug: Debug = False) -> None:
-    """Test this installation: the cases of every built-in rule, the runs of the demo, and what is installed."""
+    """Test this installation: the cases of every rule, the runs of the demo, what is installed."""
     from ppo_doctor.report import RenderOptions
     from ppo_doctor.report.escape import prose
     from ppo_doctor.report.terminal import page_for, paint

@@ -63,7 +63,7 @@ def fleet(
     no_color: NoColor = False,
     debug: Debug = False,
 ) -> None:
-    """Judge any number of runs: which are broken, of what, since when, and what the broken ones have in common."""
+    """Judge any number of runs: which are broken, of what, and what they have in common."""
     chosen = places(formats, None, FLEET_FORMATS)
     request = request_of(framework, None, settings, None, select, ignore, debug, alias)
     pack = load_rules(rules, request)

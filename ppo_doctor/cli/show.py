@@ -55,7 +55,7 @@ def show(
     no_color: NoColor = False,
     debug: Debug = False,
 ) -> None:
-    """Show what a finding rests on: its numbers and bounds, the records around it, lines of the log, answers."""
+    """Show what a finding rests on: numbers and bounds, records, lines of the log, answers."""
     from ppo_doctor.report import RenderOptions
 
     if format not in FORMATS:

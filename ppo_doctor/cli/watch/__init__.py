@@ -51,7 +51,7 @@ def watch(
     no_color: NoColor = False,
     debug: Debug = False,
 ) -> None:
-    """Follow a run, or all runs below a folder, while it is written; --fail-on ends it with 1 at a confirmed cause."""
+    """Follow a run, or all runs below a folder, while it is written."""
     from ppo_doctor.cli.watch.command import run_watch
     from ppo_doctor.cli.watch.session import Options
     from ppo_doctor.model.opening import is_url
