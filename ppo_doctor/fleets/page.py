@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Days that have a bar each, and the days of a bar beyond that.
 MOST_BARS, SPANS = 62, (1, 7, 30, 365)
 #: Size of a chart, and where its bars begin and end.
-WIDE, HIGH, LEFT, TOP, BOTTOM = 560, 190, 38, 10, 166
+WIDE, HIGH, LEFT, TOP, BOTTOM = 560, 190, 54, 10, 166
 #: Verdicts and outcomes in the order in which they are stacked, the worst at the bottom.
 STACK = ("unhealthy", "warning", "inconclusive", "failed", "healthy")
 OUTCOMES = (
