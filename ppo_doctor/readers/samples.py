@@ -188,10 +188,6 @@ def _without_secrets(sample: Sample) -> Sample:
     return replace(sample, prompt=redact_text(sample.prompt), answer=redact_text(sample.answer))
 
 
-def _middle(lengths: Sequence[int]) -> float | None:
-    return median(np.array(lengths, dtype=np.float64)) if lengths else None
-
-
 def _first(samples: Sequence[Sample], value: Callable[[Sample], float]) -> list[Sample]:
     """Return the samples with the greatest values and different answers; among equals those that come last."""
     chosen: dict[tuple[str, int], Sample] = {}
